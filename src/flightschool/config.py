@@ -1,0 +1,86 @@
+"""Loading of user configuration: TOML into pydantic models, unknown keys refused, errors with the mend.
+
+Components keep their own settings beside their code; this module only loads. Reproducibility wants the resolved
+configuration, so ``resolved_toml`` style dumps are the business of whoever starts a run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from flightschool.errors import ConfigError
+
+__all__ = ["Settings", "load_settings", "load_toml", "parse_settings"]
+
+S = TypeVar("S", bound="Settings")
+
+
+class Settings(BaseModel):
+    """Base of all user settings: frozen, unknown keys fail."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """The table in a TOML file.
+
+    Raises:
+        ConfigError: the file is missing, unreadable or no TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            "configuration file not found", where=str(path), expected="a TOML file", mend="check the path"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            "configuration file cannot be read", where=str(path), expected="UTF-8 text", mend=str(error)
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"not valid TOML: {error}", where=str(path), expected="TOML 1.0", mend="mend the line named above"
+        ) from error
+
+
+def load_settings(path: Path, kind: type[S]) -> S:
+    """Settings of ``kind`` from a TOML file (see ``parse_settings``)."""
+    return parse_settings(load_toml(path), kind, where=str(path))
+
+
+def parse_settings(table: dict[str, Any], kind: type[S], where: str) -> S:
+    """Validate a table.
+
+    Raises:
+        ConfigError: the first wrong key, with its place, what was expected and the nearest known key.
+    """
+    try:
+        return kind.model_validate(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(str(first["loc"][-1]), _known_keys(kind), n=1)
+            mend = f"did you mean {near[0]!r}?" if near else "remove it"
+            raise ConfigError(f"unknown key {key!r}", where=where, expected="a known key", mend=mend) from None
+        raise ConfigError(
+            f"wrong value of {key!r}: {first.get('input')!r}",
+            where=where,
+            expected=first["msg"],
+            mend=f"correct {key!r}; {error.error_count()} problem(s) in all",
+        ) from None
+
+
+def _known_keys(kind: type[BaseModel]) -> list[str]:
+    keys: list[str] = []
+    for name, field in kind.model_fields.items():
+        keys.append(name)
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            keys += _known_keys(inner)
+    return keys

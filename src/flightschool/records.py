@@ -1,0 +1,570 @@
+"""The records: every fact that passes between stations, frozen, in the order of the flow.
+
+Wire data only, no behaviour beyond small derived properties. Units stand in names (``_ms`` virtual or real
+milliseconds, ``_s`` seconds); shape letters: ``T`` tokens of one span, ``G`` members of a group.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import msgspec
+
+from flightschool.digest import digest as content_digest
+
+Json: TypeAlias = Any
+"""A JSON value. Arguments and results of tools are data of other people's making, hence not typed further."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all records: immutable, keyword-only, refusing unknown fields when decoded."""
+
+
+# ------------------------------------------------------------------------------------------------ tools
+
+
+class Effect(StrEnum):
+    """What a tool does to the world; permissions and caching hang on it."""
+
+    READ = "read"  # changes nothing
+    WRITE = "write"  # changes state that can be changed back
+    SEND = "send"  # reaches a person or a system outside; cannot be taken back
+    DESTROY = "destroy"  # removes what cannot be restored
+
+
+class Latency(Record, frozen=True, kw_only=True):
+    """Latency distribution of a tool on the virtual clock: lognormal, ``median_ms`` · exp(``sigma`` · z)."""
+
+    median_ms: float = 100.0
+    sigma: float = 0.0
+
+
+class ToolSpec(Record, frozen=True, kw_only=True):
+    """A tool as the policy sees it, with what the boundary must know about it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Json]
+    """JSON Schema of the arguments: an object schema."""
+    effect: Effect = Effect.READ
+    idempotent: bool = False
+    """Whether calling twice with equal arguments leaves the same state as calling once."""
+    latency: Latency = Latency()
+
+
+class ToolCall(Record, frozen=True, kw_only=True):
+    """One call that the policy asks for."""
+
+    id: str
+    name: str
+    arguments: dict[str, Json]
+
+
+class Fault(Record, frozen=True, kw_only=True):
+    """Ground truth of an injected fault; the policy never sees this record."""
+
+    kind: str
+    """For instance ``timeout_before_write`` or ``stale_read``."""
+    family: str
+    """Family of faults, so that whole families can be held out."""
+    detail: str = ""
+
+
+class Permission(Record, frozen=True, kw_only=True):
+    """The boundary's decision about one call."""
+
+    allowed: bool
+    rule: str
+    """Name of the rule that decided; ``default`` when none matched."""
+    reason: str = ""
+
+
+class ToolResult(Record, frozen=True, kw_only=True):
+    """What came back from one call. ``content`` and ``is_error`` are all that the policy sees."""
+
+    call_id: str
+    content: str
+    is_error: bool = False
+    served_by: str = "code"
+    """Rung of the ladder that answered: ``code``, ``recording``, ``cache``, ``fault``, ``boundary`` …"""
+    fault: Fault | None = None
+    permission: Permission | None = None
+
+
+class ToolEvent(Record, frozen=True, kw_only=True):
+    """A call with its result as the boundary logged it."""
+
+    index: int
+    """Position in the attempt, counted from 0."""
+    turn: int
+    """Assistant turn that asked for it; calls of one turn ran in parallel."""
+    call: ToolCall
+    result: ToolResult
+    effect: Effect
+    start_ms: float
+    """Virtual clock at the start of the call."""
+    end_ms: float
+    """Virtual clock at its end."""
+
+
+# ------------------------------------------------------------------------------------------------ messages and tasks
+
+
+class Message(Record, frozen=True, kw_only=True):
+    """One chat message, in the roles of the OpenAI chat format."""
+
+    role: str
+    """``system``, ``user``, ``assistant`` or ``tool``."""
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls asked for; only on ``assistant``."""
+    tool_call_id: str = ""
+    """The call answered; only on ``tool``."""
+
+
+class Split(StrEnum):
+    """Where a task may be used. Decided by family, never by row."""
+
+    POOL = "pool"  # may be screened and trained on
+    SUITE = "suite"  # frozen, measured on, never trained on
+    HOLDOUT = "holdout"  # sealed until acceptance
+
+
+class Task(Record, frozen=True, kw_only=True):
+    """A task as the harness and the policy may see it. References and checks live in ``Reference``."""
+
+    id: str
+    family: str
+    """Tasks of one family share wording, condition structure and world; splits never cut through a family."""
+    stratum: str
+    instruction: str
+    initial_state: str
+    """Name or digest of the state that an attempt starts from, understood by the environment."""
+    guidance: str = ""
+    """Excerpt of the policy text that the agent is shown."""
+    tools: tuple[str, ...] = ()
+    """Names of the tools shown; empty means all."""
+    example: tuple[Message, ...] = ()
+    """One worked example, shown before the instruction; empty means none."""
+    max_turns: int = 8
+    """Assistant turns before the attempt is cut."""
+
+    @property
+    def digest(self) -> str:
+        """Content digest of the task."""
+        return content_digest(self)
+
+
+# ------------------------------------------------------------------------------------------------ checks
+
+
+class CheckKind(StrEnum):
+    """What a failed check means."""
+
+    FUNCTIONAL = "functional"  # part of the outcome
+    CONSTRAINT = "constraint"  # a violation: gates the reward
+    PROCESS = "process"  # shapes, bounded
+
+
+class SqlCheck(Record, frozen=True, kw_only=True, tag="sql"):
+    """The query on the end state returns exactly ``expected`` (rows in any order unless the query orders them)."""
+
+    query: str
+    expected: tuple[tuple[Json, ...], ...]
+
+
+class DiffCheck(Record, frozen=True, kw_only=True, tag="diff"):
+    """Rows added, removed or changed against the initial state stay within ``allowed`` (table → most rows)."""
+
+    allowed: dict[str, int]
+
+
+class CallCheck(Record, frozen=True, kw_only=True, tag="calls"):
+    """Between ``least`` and ``most`` *successful* calls of ``tool`` whose arguments contain ``arguments``."""
+
+    tool: str
+    arguments: dict[str, Json] = {}
+    least: int = 1
+    most: int | None = None
+    before: str | None = None
+    """If set, only calls before the first successful call of this tool count."""
+
+
+class AnswerCheck(Record, frozen=True, kw_only=True, tag="answer"):
+    """The final message contains (case-folded) every one of ``contains``."""
+
+    contains: tuple[str, ...]
+
+
+CheckRule: TypeAlias = SqlCheck | DiffCheck | CallCheck | AnswerCheck
+
+
+class CheckSpec(Record, frozen=True, kw_only=True):
+    """A check as declared: data, so that it has a digest and can be judged in another process."""
+
+    id: str
+    kind: CheckKind
+    rule: CheckRule
+    weight: float = 1.0
+    author: str = "environment"
+
+
+class Reference(Record, frozen=True, kw_only=True):
+    """The sealed side of a task: what it takes to judge it. Never given to a harness, a session or a policy."""
+
+    task_id: str
+    checks: tuple[CheckSpec, ...]
+    oracle: tuple[ToolCall, ...] = ()
+    """A sequence of calls that solves the task; empty when none is known."""
+    oracle_answer: str = "Done."
+    """The final message after the oracle's calls."""
+    twin: str = ""
+    """Id of the permitted twin of a must-abstain task (and the reverse)."""
+    abstain: bool = False
+    """Whether the right act is an explicit ``decline``."""
+
+
+class Check(Record, frozen=True, kw_only=True):
+    """One check as judged."""
+
+    id: str
+    kind: CheckKind
+    weight: float
+    passed: bool
+    evidence: str
+    author: str
+
+
+class Verdict(Record, frozen=True, kw_only=True):
+    """All checks of one attempt."""
+
+    checks: tuple[Check, ...]
+    verifier_digest: str
+
+    @property
+    def violations(self) -> tuple[str, ...]:
+        """Ids of the constraint checks that failed."""
+        return tuple(c.id for c in self.checks if c.kind is CheckKind.CONSTRAINT and not c.passed)
+
+
+class Evidence(Record, frozen=True, kw_only=True):
+    """All that a verifier may look at: an immutable snapshot, made after the policy was cut off."""
+
+    initial_state: bytes
+    end_state: bytes
+    events: tuple[ToolEvent, ...] = ()
+    answer: str = ""
+
+
+class Reward(Record, frozen=True, kw_only=True):
+    """Terms of one attempt. ``total`` = ``gate`` · (outcome, process and latency as the composition weighs them)."""
+
+    outcome: float
+    """0..1; 1 only if every functional check passed."""
+    process: float
+    """0..1 before weighing."""
+    latency: float
+    """0..1 before weighing; 0 unless the outcome is 1."""
+    gate: float
+    """1, or 0 when a constraint was violated."""
+    total: float
+    composition_digest: str = ""
+
+    @property
+    def success(self) -> bool:
+        """Everything functional done and nothing violated."""
+        return self.outcome >= 1.0 and self.gate >= 1.0
+
+
+# ------------------------------------------------------------------------------------------------ tokens
+
+
+class WeightsVersion(Record, frozen=True, kw_only=True):
+    """Which weights: versions of different incarnations are never compared by number."""
+
+    run: str
+    incarnation: int
+    step: int
+    digest: str = ""
+
+
+class VersionRun(Record, frozen=True, kw_only=True):
+    """``count`` consecutive tokens that were sampled under the weights of ``step``."""
+
+    step: int
+    count: int
+
+
+class SpanKind(StrEnum):
+    """Who wrote the tokens."""
+
+    PROMPT = "prompt"
+    OBSERVATION = "observation"
+    COMPLETION = "completion"  # sampled by the policy: the only kind that trains
+
+
+class TokenSpan(Record, frozen=True, kw_only=True):
+    """A run of tokens of one author; spans form a forest, a trajectory is a path from root to leaf."""
+
+    id: int
+    parent: int | None
+    kind: SpanKind
+    token_ids_T: tuple[int, ...]
+    logprobs_T: tuple[float, ...] = ()
+    """Behaviour log-probabilities, one a token, on completions; empty on all others."""
+    versions: tuple[VersionRun, ...] = ()
+    """Weights versions, run-length coded, covering exactly the tokens of a completion."""
+    kv_step: int = 0
+    """Oldest weights step that the KV cache under this completion holds."""
+    temperature: float = 1.0
+    support: str = "full"
+    """``full``; restricted sampling names its support here and fills ``log_kept_mass_T``."""
+    log_kept_mass_T: tuple[float, ...] = ()
+    turn: int = 0
+    """Assistant turn, counted from 0."""
+
+
+# ------------------------------------------------------------------------------------------------ attempts and groups
+
+
+class Outcome(StrEnum):
+    """Three-way outcome of an attempt."""
+
+    SCORED = "scored"
+    POLICY_FAILURE = "policy_failure"  # the policy could have caused it: stays in the denominator
+    INFRA_FAILURE = "infra_failure"  # it could not: reward None, retried, never in a baseline
+
+
+class EndReason(StrEnum):
+    """Why an attempt ended, as the harness reports it."""
+
+    FINISHED = "finished"  # the policy ended with a message without a call
+    DECLINED = "declined"  # the policy called ``decline``
+    MAX_TURNS = "max_turns"
+    INVALID_CALLS = "invalid_calls"  # too many calls that could not be parsed or do not exist
+    CONTEXT_FULL = "context_full"  # the policy filled its context
+    TRUNCATED = "truncated"  # a completion hit its token limit without ending
+    POLICY_ERROR = "policy_error"  # the policy's own program raised
+    ENGINE_ERROR = "engine_error"  # generation died: infrastructure
+    WORLD_ERROR = "world_error"  # the environment's own code raised: infrastructure
+    GRADER_ERROR = "grader_error"  # grading failed: infrastructure
+
+
+INFRA_REASONS = frozenset({EndReason.ENGINE_ERROR, EndReason.WORLD_ERROR, EndReason.GRADER_ERROR})
+
+
+class Timings(Record, frozen=True, kw_only=True):
+    """Times of one attempt. Real times are left out of its digest."""
+
+    virtual_ms: float
+    """Critical path on the virtual clock: generation plus, for each turn, the slowest of its parallel calls."""
+    wall_s: float = 0.0
+
+
+class Attempt(Record, frozen=True, kw_only=True):
+    """One attempt at one task by one policy: all that is needed to train on it, judge it again and replay it."""
+
+    id: str
+    run: str
+    group: str
+    index: int
+    """Member of the group."""
+    number: int
+    """0 for the first attempt of this member; infra failures are retried under the next number."""
+    environment: str
+    """Environment name."""
+    environment_digest: str
+    task: str
+    task_digest: str
+    policy: str
+    seed: int
+    spans: tuple[TokenSpan, ...]
+    messages: tuple[Message, ...]
+    """The conversation as the policy saw it."""
+    events: tuple[ToolEvent, ...]
+    outcome: Outcome
+    reason: EndReason
+    cause: str
+    """Who could have caused the end: ``policy``, ``engine``, ``world``, ``grader``."""
+    verdict: Verdict | None
+    reward: Reward | None
+    """None exactly when the outcome is an infra failure."""
+    end_state: str
+    """Digest of the end state; the bytes are a blob of the store."""
+    timings: Timings
+    noise: str = "clean"
+    """Digest or name of the fault profile."""
+    detail: str = ""
+    """Text of the error, if one ended the attempt."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of everything but wall-clock times, ids of the run and the attempt's own id."""
+        timings = msgspec.structs.replace(self.timings, wall_s=0.0)
+        return content_digest(msgspec.structs.replace(self, timings=timings, id="", run="", group=""))
+
+    @property
+    def num_completion_tokens(self) -> int:
+        """Tokens sampled by the policy."""
+        return sum(len(s.token_ids_T) for s in self.spans if s.kind is SpanKind.COMPLETION)
+
+
+class GroupState(StrEnum):
+    """Life of a group."""
+
+    COMPLETE = "complete"
+    ZERO_ADVANTAGE = "zero_advantage"  # every scored member got the same reward: consumed without a gradient
+    TOO_FEW = "too_few"  # fewer than two scored members
+
+
+class EpisodeGroup(Record, frozen=True, kw_only=True):
+    """Attempts at one task that are compared with one another."""
+
+    id: str
+    task: str
+    size: int
+    """Members asked for."""
+    members: tuple[Attempt, ...]
+    admitted_step: int
+    """Trainer step when the group was admitted."""
+    state: GroupState = GroupState.COMPLETE
+
+    @property
+    def baseline(self) -> tuple[Attempt, ...]:
+        """Members that count in the baseline: all but infra failures (policy failures never leave)."""
+        return tuple(m for m in self.members if m.reward is not None)
+
+
+class Credit(Record, frozen=True, kw_only=True):
+    """Advantages of one attempt by term, made by the algorithm."""
+
+    attempt: str
+    advantage: float
+    """Total that the loss uses."""
+    terms: dict[str, float]
+    """Summands of the total, by name."""
+
+
+# ------------------------------------------------------------------------------------------------ examination
+
+
+class Severity(StrEnum):
+    """Weight of a finding."""
+
+    INFO = "info"
+    WARNING = "warning"
+    BARRING = "barring"  # the task may not train
+
+
+class Finding(Record, frozen=True, kw_only=True):
+    """Something that an audit found, with the evidence that proves it."""
+
+    probe: str
+    severity: Severity
+    what: str
+    evidence: str = ""
+
+
+class AuditVerdict(StrEnum):
+    """One verdict a task, in order of precedence."""
+
+    BROKEN_ORACLE = "broken-oracle"
+    LEAKING = "leaking"
+    EXPLOITABLE = "exploitable"
+    REFUSES_CORRECT_WORK = "refuses-correct-work"
+    FLAKY = "flaky"
+    UNAUDITED = "unaudited"
+    SOUND = "sound"
+
+
+class TaskAudit(Record, frozen=True, kw_only=True):
+    """Result of auditing one task; the training gate asks for it by the task's and the verifier's digest."""
+
+    environment: str
+    task: str
+    task_digest: str
+    verifier_digest: str
+    verdict: AuditVerdict
+    findings: tuple[Finding, ...] = ()
+
+
+class ScreeningDecision(Record, frozen=True, kw_only=True):
+    """What screening learned about one task of the pool."""
+
+    task: str
+    task_digest: str
+    policy: str
+    num_rollouts: int
+    num_scored: int
+    mean_reward: float
+    signal_probability: float
+    """Posterior probability that a group of the training size carries reward variance."""
+    admitted: bool
+    reason: str
+
+
+class StratumShare(Record, frozen=True, kw_only=True):
+    """One stratum of a suite."""
+
+    name: str
+    weight: float
+    """Share of real traffic; the shares of a suite sum to 1."""
+    num_tasks: int
+    families: tuple[str, ...]
+    trained: bool
+    """Whether the coming training was declared to train this stratum."""
+
+
+class Suite(Record, frozen=True, kw_only=True):
+    """A frozen evaluation suite. There is no way from a suite to a training pool."""
+
+    name: str
+    environment: str
+    environment_digest: str
+    task_digests: dict[str, str]
+    """Task id → digest, in the order of evaluation."""
+    strata: tuple[StratumShare, ...]
+    holdout: bool = False
+    seed: int = 0
+    frozen_at: str = ""
+    """Time of the freeze, ISO 8601 UTC. Left out of the digest."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of the suite's content."""
+        return content_digest(msgspec.structs.replace(self, frozen_at=""))
+
+
+class Measurement(Record, frozen=True, kw_only=True):
+    """A number that was *measured* on a suite. It is no reward, and nothing turns one into the other."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    num_items: int
+    unit: str = ""
+    method: str = ""
+
+
+class ReviewLabel(Record, frozen=True, kw_only=True):
+    """A person's judgement of one attempt."""
+
+    attempt: str
+    reviewer: str
+    passed: bool
+    reason: str = ""
+
+
+class LogEntry(Record, frozen=True, kw_only=True):
+    """One line of the audit log, chained to the one before it."""
+
+    index: int
+    at: str
+    actor: str
+    action: str
+    subject: str
+    detail: dict[str, Json]
+    previous: str
+    digest: str
