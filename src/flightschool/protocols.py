@@ -7,7 +7,7 @@ the boundary, over a world. A verifier sees evidence only after both are closed.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -363,8 +363,20 @@ class Store(Protocol):
         """Write or replace one record, durably."""
         ...
 
+    def put_new(self, kind: str, key: str, record: msgspec.Struct) -> bool:
+        """Write one record unless its key is taken, atomically; whether it was written."""
+        ...
+
+    def put_many(self, records: Iterable[tuple[str, str, msgspec.Struct]]) -> None:
+        """Write or replace (kind, key, record) triples: all of them or, if anything fails, none."""
+        ...
+
     def get(self, kind: str, key: str, type_: type[R]) -> R:
         """One record. Raises ``NotFoundError`` with the nearest known keys."""
+        ...
+
+    def items(self, kind: str, type_: type[R], prefix: str = "") -> Iterator[tuple[str, R]]:
+        """Keys and records of a kind in the order of first writing, read piece by piece."""
         ...
 
     def has(self, kind: str, key: str) -> bool:

@@ -1,0 +1,152 @@
+"""The audit of an environment: every probe on every task, one verdict each.
+
+Order: task by task through the probes of single tasks; then, in batches, the evidence is judged once more in a
+separate process (invariant 4); last the ceiling over all tasks. A probe that raises leaves its task ``unaudited``
+and the audit goes on, since one broken task must not hide the others' defects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from flightschool.audit.examination import Examination, Examiner, Play
+from flightschool.audit.neighbourhood import Neighbourhood
+from flightschool.audit.probes import PROBES, REQUIRED, ceiling, regrade
+from flightschool.audit.records import ProbeReport
+from flightschool.audit.verdicts import verdict_of
+from flightschool.protocols import Environment, RewardComposition
+from flightschool.records import AuditVerdict, Finding, Severity, Task, TaskAudit
+from flightschool.verification import CheckVerifier
+
+__all__ = ["Progress", "audit_environment"]
+
+Progress = Callable[[int, int], None]
+"""Called with (tasks done, tasks in all)."""
+
+BATCH_SIZE = 64
+"""Tasks whose evidence is judged by one separate process; bounds the states held in memory."""
+
+
+def audit_environment(
+    environment: Environment,
+    *,
+    composition: RewardComposition,
+    tasks: Sequence[Task] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    separate_process: bool = True,
+) -> tuple[TaskAudit, ...]:
+    """Audit tasks of an environment.
+
+    Args:
+        environment: the environment.
+        composition: makes the rewards that training will believe.
+        tasks: only these (all by default); what surrounds them is still the whole environment.
+        seed: which siblings, mutants and random policies are tried.
+        progress: told after each task.
+        separate_process: judge again in a separate process; without it no task can be called sound.
+
+    Returns:
+        One audit a task, in the order of the tasks.
+    """
+    chosen = tuple(environment.tasks() if tasks is None else tasks)
+    neighbourhood = Neighbourhood(environment, seed)
+    examiner = Examiner(environment, composition)
+    reports: dict[str, list[ProbeReport]] = {task.id: [] for task in chosen}
+    exams: list[Examination] = []
+    try:
+        for start in range(0, len(chosen), BATCH_SIZE):
+            evidence: list[tuple[str, Play]] = []
+            for offset, task in enumerate(chosen[start : start + BATCH_SIZE]):
+                exam = _examine(task, examiner, neighbourhood, seed, reports[task.id])
+                if exam is not None:
+                    exams.append(exam)
+                    evidence += _evidence(exam)
+                if progress is not None:
+                    progress(start + offset + 1, len(chosen))
+            if separate_process:
+                _regrade(evidence, neighbourhood, reports)
+    finally:
+        examiner.close()
+    _ceiling(exams, environment, reports)
+    return tuple(_audit(task, environment, neighbourhood, reports[task.id]) for task in chosen)
+
+
+def _examine(
+    task: Task, examiner: Examiner, neighbourhood: Neighbourhood, seed: int, reports: list[ProbeReport]
+) -> Examination | None:
+    """Run the probes of single tasks; None when there is nothing to examine with."""
+    if task.id not in neighbourhood.references:
+        reports.append(ProbeReport(probe="reference", error="the environment has no reference for this task"))
+        return None
+    try:
+        world = examiner.environment.open(task)
+        initial_state = world.snapshot()
+        world.close()
+    except Exception as error:  # noqa: BLE001  a world that cannot be opened belongs to the examined, not to us
+        reports.append(ProbeReport(probe="open", error=f"{type(error).__name__}: {error}"))
+        return None
+    exam = Examination(
+        task=task, examiner=examiner, neighbourhood=neighbourhood, seed=seed, initial_state=initial_state
+    )
+    for probe in PROBES:
+        reports.append(_run(probe.name, partial(probe.run, exam)))
+    return exam
+
+
+def _run(name: str, run: Callable[[], Iterable[Finding]]) -> ProbeReport:
+    findings: list[Finding] = []
+    try:
+        findings.extend(run())
+    except Exception as error:  # noqa: BLE001  the examined code may raise anything; an unfinished probe acquits no one
+        return ProbeReport(probe=name, findings=tuple(findings), error=f"{type(error).__name__}: {error}")
+    return ProbeReport(probe=name, findings=tuple(findings))
+
+
+def _evidence(exam: Examination) -> list[tuple[str, Play]]:
+    """The plays to be judged again elsewhere: the oracle and one mutant, if they could be played."""
+    played = [exam.__dict__.get("oracle"), exam.__dict__.get("refused_mutant")]  # cached, so that nothing runs anew
+    return [(exam.task.id, play) for play in played if isinstance(play, Play)]
+
+
+def _regrade(
+    evidence: Sequence[tuple[str, Play]], neighbourhood: Neighbourhood, reports: dict[str, list[ProbeReport]]
+) -> None:
+    for task_id, report in regrade.judge_elsewhere(evidence, neighbourhood.references).items():
+        reports[task_id].append(report)
+
+
+def _ceiling(exams: Sequence[Examination], environment: Environment, reports: dict[str, list[ProbeReport]]) -> None:
+    found = ceiling.findings(exams, environment.strata)
+    for exam in exams:
+        finding = found.get(exam.task.stratum)
+        tried = set(exam.habit_passes) >= {s for s, calls in exam.neighbourhood.habits.items() if calls}
+        report = ProbeReport(
+            probe=ceiling.NAME,
+            findings=(finding,) if finding is not None else (),
+            error="" if tried else "the habits could not all be tried",
+        )
+        reports[exam.task.id].append(report)
+
+
+def _audit(
+    task: Task, environment: Environment, neighbourhood: Neighbourhood, reports: Sequence[ProbeReport]
+) -> TaskAudit:
+    findings = [finding for report in reports for finding in report.findings]
+    findings += [_unfinished(report.probe, report.error) for report in reports if report.error]
+    reported = {report.probe for report in reports}
+    findings += [_unfinished(name, "the probe was not run") for name in REQUIRED if name not in reported]
+    reference = neighbourhood.references.get(task.id)
+    return TaskAudit(
+        environment=environment.name,
+        task=task.id,
+        task_digest=task.digest,
+        verifier_digest=CheckVerifier(reference.checks).digest if reference is not None else "",
+        verdict=verdict_of(reports, REQUIRED) if reference is not None else AuditVerdict.UNAUDITED,
+        findings=tuple(findings),
+    )
+
+
+def _unfinished(probe: str, error: str) -> Finding:
+    return Finding(probe=probe, severity=Severity.WARNING, what="probe unfinished", evidence=error[:600])

@@ -1,0 +1,194 @@
+"""One task under examination: plays scripts against it exactly as training would, and keeps the evidence.
+
+Plays go through the same runner, harness, boundary and verifier as every other attempt, so that what is found here
+is what a policy would find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from flightschool.audit.mutants import Mutant, is_equivalent, mutants_of
+from flightschool.audit.neighbourhood import Neighbourhood
+from flightschool.audit.values import values_in
+from flightschool.digest import digest
+from flightschool.errors import InfrastructureError
+from flightschool.protocols import Environment, RewardComposition
+from flightschool.records import (
+    Attempt,
+    Evidence,
+    Message,
+    Outcome,
+    Reference,
+    Task,
+    ToolCall,
+    ToolSpec,
+)
+from flightschool.rollouts import EpisodeRunner, MessagesPolicy, Policy
+
+__all__ = ["Examination", "Examiner", "Play", "turns_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Play:
+    """One attempt of the audit with all that is needed to judge it again."""
+
+    attempt: Attempt
+    evidence: Evidence
+
+    @property
+    def success(self) -> bool:
+        """Whether the reward calls it a success."""
+        return self.attempt.reward is not None and self.attempt.reward.success
+
+    @property
+    def passed(self) -> tuple[tuple[str, bool], ...]:
+        """(check, passed) in order."""
+        verdict = self.attempt.verdict
+        return tuple((c.id, c.passed) for c in verdict.checks) if verdict is not None else ()
+
+    @property
+    def shortfall(self) -> str:
+        """Why it is no success, for a finding."""
+        if self.attempt.verdict is None:
+            return self.attempt.detail
+        failed = [f"{c.id}: {c.evidence}" for c in self.attempt.verdict.checks if not c.passed]
+        errors = [f"{e.call.name}: {e.result.content}" for e in self.attempt.events if e.result.is_error]
+        return "; ".join([*failed, *errors[:2]])[:600]
+
+
+class Examiner:
+    """Plays attempts for an audit in an event loop of its own; close it after use.
+
+    Args:
+        environment: the examined environment.
+        composition: makes the rewards whose ``success`` the audit believes.
+    """
+
+    def __init__(self, environment: Environment, composition: RewardComposition) -> None:
+        self.environment = environment
+        self._states: dict[str, bytes] = {}
+        self._runner = EpisodeRunner(environment, composition, run="audit", keep_blob=self._keep)
+        self._loop = asyncio.new_event_loop()
+
+    def play(self, task: Task, policy: Policy, seed: int, initial_state: bytes) -> Play:
+        """One attempt.
+
+        Raises:
+            InfrastructureError: the world or the grader broke: the probe proves nothing.
+        """
+        attempt = self._loop.run_until_complete(
+            self._runner.attempt(task, policy, group=f"audit:{task.id}", index=0, seed=seed)
+        )
+        end_state = self._states.pop(attempt.end_state, b"")
+        if attempt.outcome is Outcome.INFRA_FAILURE:
+            raise InfrastructureError(
+                f"the {attempt.cause} failed: {attempt.detail}",
+                where=f"task {task.id}, policy {policy.name}",
+                expected="a graded attempt",
+                mend="mend the environment, then audit again",
+            )
+        evidence = Evidence(
+            initial_state=initial_state,
+            end_state=end_state,
+            events=attempt.events,
+            answer=final_answer(attempt.messages),
+        )
+        return Play(attempt=attempt, evidence=evidence)
+
+    def close(self) -> None:
+        """Let the loop go."""
+        self._loop.close()
+
+    def _keep(self, data: bytes) -> str:
+        key = digest(data)
+        self._states[key] = data
+        return key
+
+
+def final_answer(messages: Sequence[Message]) -> str:
+    """Text of the closing assistant message; empty when the conversation ends otherwise."""
+    last = messages[-1] if messages else None
+    return last.content if last is not None and last.role == "assistant" and not last.tool_calls else ""
+
+
+def turns_of(calls: Sequence[ToolCall], answer: str, max_turns: int) -> tuple[Message, ...]:
+    """One call a turn; where the turns do not suffice, the last calls share one."""
+    room = max(1, max_turns - 1)
+    singles, rest = tuple(calls[: room - 1]), tuple(calls[room - 1 :])
+    turns = [Message(role="assistant", tool_calls=(call,)) for call in singles]
+    if rest:
+        turns.append(Message(role="assistant", tool_calls=rest))
+    return (*turns, Message(role="assistant", content=answer))
+
+
+@dataclass(kw_only=True)
+class Examination:
+    """What the probes of one task share. Lives as long as the task is examined."""
+
+    task: Task
+    examiner: Examiner
+    neighbourhood: Neighbourhood
+    seed: int
+    initial_state: bytes
+    habit_passes: dict[str, bool] = field(default_factory=dict)
+    """Stratum → whether its habit passed this task; read by the ceiling."""
+
+    @property
+    def reference(self) -> Reference:
+        """The sealed side."""
+        return self.neighbourhood.references[self.task.id]
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Tools that the task shows."""
+        return self.neighbourhood.shown(self.task)
+
+    def play(self, calls: Sequence[ToolCall], name: str, *, answer: str | None = None, seed: int | None = None) -> Play:
+        """Play calls, one a turn; closing with the oracle's answer unless another is given."""
+        closing = self.reference.oracle_answer if answer is None else answer
+        return self.play_turns(turns_of(calls, closing, self.task.max_turns), name, seed=seed)
+
+    def play_turns(self, turns: Sequence[Message], name: str, *, seed: int | None = None) -> Play:
+        """Play assistant messages."""
+        return self.play_policy(MessagesPolicy({self.task.id: turns}, name), seed=seed)
+
+    def play_policy(self, policy: Policy, *, seed: int | None = None) -> Play:
+        """Play any scripted policy."""
+        return self.examiner.play(self.task, policy, self.seed if seed is None else seed, self.initial_state)
+
+    @cached_property
+    def oracle(self) -> Play:
+        """The oracle's attempt."""
+        return self.play(self.reference.oracle, "oracle")
+
+    @cached_property
+    def mutants(self) -> tuple[Mutant, ...]:
+        """Wrong variants of the oracle, duplicates left out."""
+        found = mutants_of(
+            self.reference.oracle,
+            self.neighbourhood.specs,
+            seen=values_in(self.oracle.attempt.events),
+            pool=self.neighbourhood.pool,
+            family=self.task.family,
+            extra=self.neighbourhood.extra_write(self.task),
+        )
+        distinct = {str([(c.name, c.arguments) for c in mutant.calls]): mutant for mutant in found}
+        return tuple(distinct.values())
+
+    @cached_property
+    def refused_mutant(self) -> Play | None:
+        """A mutant that is no equivalent, for probes that repeat a judgement of wrong work."""
+        for mutant in self.mutants:
+            play = self.play(mutant.calls, f"mutant: {mutant.name}")
+            if not self.is_equivalent(play):
+                return play
+        return None
+
+    def is_equivalent(self, play: Play) -> bool:
+        """Whether a play provably did the oracle's work."""
+        own = (self.oracle.attempt.end_state, self.oracle.attempt.events)
+        return is_equivalent(own, (play.attempt.end_state, play.attempt.events), self.reference)

@@ -1,0 +1,121 @@
+"""What surrounds a task: its siblings' solutions, the habits of its stratum, and the values all of them use.
+
+A constant policy is not stupid, it is *habitual*: it replays what worked next door. So the constants that the audit
+tries are the environment's own solutions, not random calls.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from flightschool.audit.junk import junk_arguments
+from flightschool.audit.mutants import DECLINE
+from flightschool.audit.values import ValuePool
+from flightschool.audit.view import SharedTexts, agent_view
+from flightschool.digest import canonical_json, derive_random
+from flightschool.errors import NotFoundError
+from flightschool.protocols import Environment
+from flightschool.records import Effect, Json, Reference, Task, ToolCall, ToolSpec
+
+__all__ = ["Neighbourhood", "same_calls"]
+
+
+def same_calls(left: Sequence[ToolCall], right: Sequence[ToolCall]) -> bool:
+    """Whether two sequences ask for the same, ids of calls aside."""
+    return [(c.name, c.arguments) for c in left] == [(c.name, c.arguments) for c in right]
+
+
+class Neighbourhood:
+    """All solutions of an environment, arranged for those who would replay them.
+
+    Args:
+        environment: the examined environment; its sealed side is read here and stays here.
+        seed: which siblings are tried.
+    """
+
+    def __init__(self, environment: Environment, seed: int) -> None:
+        self.tasks = tuple(environment.tasks())
+        self.specs: dict[str, ToolSpec] = {spec.name: spec for spec in environment.tools()}
+        self.references: dict[str, Reference] = {}
+        for task in self.tasks:
+            try:
+                self.references[task.id] = environment.reference(task.id)
+            except NotFoundError:
+                continue  # its own probes report it: no reference, no acquittal
+        self.pool = ValuePool((task.family, self.oracle(task)) for task in self.tasks)
+        views = ((agent_view(task, self.shown(task)), self.oracle(task)) for task in self.tasks)
+        self.texts = SharedTexts(views)
+        self._seed = seed
+        self._families = _grouped(self.tasks, "family")
+        self._strata = _grouped(self.tasks, "stratum")
+        self.habits = {stratum: self._habit(tasks) for stratum, tasks in self._strata.items()}
+        """Stratum → its most common call template."""
+
+    def shown(self, task: Task) -> tuple[ToolSpec, ...]:
+        """Tools that the task shows."""
+        names = set(task.tools)
+        return tuple(spec for spec in self.specs.values() if not names or spec.name in names)
+
+    def oracle(self, task: Task) -> tuple[ToolCall, ...]:
+        """The task's solution; empty when none is known."""
+        reference = self.references.get(task.id)
+        return reference.oracle if reference is not None else ()
+
+    def siblings(self, task: Task, most: int) -> list[Task]:
+        """Up to ``most`` solved tasks of the same family, else of the same stratum, drawn by the seed."""
+        for group in (self._families[task.family], self._strata[task.stratum]):
+            others = [t for t in group if t.id != task.id and self.oracle(t)]
+            if others:
+                return derive_random(self._seed, "siblings", task.id).sample(others, min(most, len(others)))
+        return []
+
+    def extra_write(self, task: Task) -> ToolCall | None:
+        """A write of a neighbour that this task's solution does not hold."""
+        own = [(call.name, call.arguments) for call in self.oracle(task)]
+        for other in (*self.siblings(task, 3), *self._strata[task.stratum][:5]):
+            for call in self.oracle(other):
+                spec = self.specs.get(call.name)
+                changes = spec is not None and spec.effect is not Effect.READ and call.name != DECLINE
+                if changes and (call.name, call.arguments) not in own:
+                    return call
+        return None
+
+    def decline(self) -> ToolCall | None:
+        """The most common ``decline`` of the environment, or one with junk; None when there is no such tool."""
+        spec = self.specs.get(DECLINE)
+        if spec is None:
+            return None
+        declines = [call for task in self.tasks for call in self.oracle(task) if call.name == DECLINE]
+        arguments = _most_common([call.arguments for call in declines]) if declines else junk_arguments(spec.parameters)
+        return ToolCall(id="decline-only", name=DECLINE, arguments=arguments)
+
+    def _habit(self, tasks: Sequence[Task]) -> tuple[ToolCall, ...]:
+        """The stratum's most common sequence of tools, each argument at its most common value in that place."""
+        sequences = Counter(tuple(call.name for call in self.oracle(task)) for task in tasks if self.oracle(task))
+        if not sequences:
+            return ()
+        names = sequences.most_common(1)[0][0]
+        alike = [self.oracle(t) for t in tasks if tuple(call.name for call in self.oracle(t)) == names]
+        return tuple(
+            ToolCall(id=f"habit-{place}", name=name, arguments=_most_common_each([o[place].arguments for o in alike]))
+            for place, name in enumerate(names)
+        )
+
+
+def _grouped(tasks: Sequence[Task], attribute: str) -> dict[str, list[Task]]:
+    groups: dict[str, list[Task]] = defaultdict(list)
+    for task in tasks:
+        groups[getattr(task, attribute)].append(task)
+    return groups
+
+
+def _most_common(values: Sequence[Json]) -> Json:
+    counts = Counter(canonical_json(value) for value in values)
+    key = counts.most_common(1)[0][0]
+    return next(value for value in values if canonical_json(value) == key)
+
+
+def _most_common_each(arguments: Sequence[dict[str, Json]]) -> dict[str, Json]:
+    names = dict.fromkeys(name for one in arguments for name in one)
+    return {name: _most_common([one[name] for one in arguments if name in one]) for name in names}

@@ -1,0 +1,25 @@
+"""Doing nothing, and abstaining without grounds, pass nothing (invariant 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flightschool.audit.examination import Examination
+from flightschool.audit.probes.base import passes
+from flightschool.records import Finding
+from flightschool.rollouts import NoopPolicy
+
+NOOP = "noop"
+DECLINE_ONLY = "decline-only"
+
+
+def probe_noop(exam: Examination) -> Iterable[Finding]:
+    """Say that it is done, and do nothing."""
+    yield from passes(NOOP, "doing nothing", exam.play_policy(NoopPolicy()))
+
+
+def probe_decline(exam: Examination) -> Iterable[Finding]:
+    """Decline at once, with the environment's most common reason and no read."""
+    decline = exam.neighbourhood.decline()
+    if decline is not None:
+        yield from passes(DECLINE_ONLY, "declining without a read", exam.play((decline,), DECLINE_ONLY))

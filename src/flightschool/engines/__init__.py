@@ -1,0 +1,54 @@
+"""Token-exact generation: model folders, tokenizers, the catalogue of downloads, and the engine.
+
+Importing this package imports no torch; names resolve when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flightschool.engines.architecture import RopeScaling, TransformerConfig
+    from flightschool.engines.catalogue import get_model
+    from flightschool.engines.folders import LoadedModel, load_model, save_model
+    from flightschool.engines.tokenizer import ChatTokenizer
+    from flightschool.engines.torch_engine import EngineMetrics, TorchEngine
+    from flightschool.engines.transformer import Attention, CausalAttention, Transformer
+
+__all__ = [
+    "Attention",
+    "CausalAttention",
+    "ChatTokenizer",
+    "EngineMetrics",
+    "LoadedModel",
+    "RopeScaling",
+    "TorchEngine",
+    "Transformer",
+    "TransformerConfig",
+    "get_model",
+    "load_model",
+    "save_model",
+]
+
+_HOMES = {
+    "Attention": "transformer",
+    "CausalAttention": "transformer",
+    "ChatTokenizer": "tokenizer",
+    "EngineMetrics": "torch_engine",
+    "LoadedModel": "folders",
+    "RopeScaling": "architecture",
+    "TorchEngine": "torch_engine",
+    "Transformer": "transformer",
+    "TransformerConfig": "architecture",
+    "get_model": "catalogue",
+    "load_model": "folders",
+    "save_model": "folders",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import the module of a public name when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,220 @@
+"""Model folders in Hugging Face's layout: loaded without copying, saved so that other libraries read them.
+
+Weights are mapped into memory copy-on-write: loading costs no time or memory until pages are touched, and updating a
+parameter in place never reaches the file. A folder is written beside its place and renamed into it, so a killed
+writer leaves no half-written model under the final name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from flightschool.engines.architecture import TransformerConfig
+from flightschool.engines.fresh import fresh_folder
+from flightschool.engines.tokenizer import ChatTokenizer
+from flightschool.engines.transformer import Transformer
+from flightschool.errors import ModelFolderError
+
+__all__ = ["LoadedModel", "build_model", "load_model", "save_model"]
+
+_FOLDER = "a Hugging Face model folder: config.json, *.safetensors, tokenizer.json"
+_SAVE_AGAIN = "save the model again with save_pretrained(..., safe_serialization=True)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A model with its tokenizer. The module is shared, not copied, by whoever holds this record."""
+
+    model: Transformer
+    tokenizer: ChatTokenizer
+    config: TransformerConfig
+    digest: str
+    """SHA-256 over configuration, tokenizer and weights files."""
+    path: Path
+
+
+def load_model(
+    directory: Path | str, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+) -> LoadedModel:
+    """Load a model folder.
+
+    Args:
+        directory: the folder.
+        device: where the parameters go.
+        dtype: what they are computed in; a file of this type is mapped, any other is converted.
+
+    Raises:
+        ModelFolderError: a file is missing or broken, shapes do not fit the configuration, or tokenizer and model
+            do not fit each other.
+    """
+    folder = Path(directory)
+    config = TransformerConfig.from_hf(_read_json(folder / "config.json"), where=str(folder / "config.json"))
+    files = _weight_files(folder)
+    tokenizer = ChatTokenizer.from_folder(folder)
+    if tokenizer.num_ids > config.vocab:
+        raise ModelFolderError(
+            f"the tokenizer has {tokenizer.num_ids} ids, the model only {config.vocab} rows",
+            where=str(folder),
+            expected="the tokenizer that the model was trained with",
+            mend="copy the right tokenizer.json into the folder",
+        )
+    model = build_model(config, _read_weights(files), device=device, dtype=dtype, where=str(folder))
+    digest = _digest_files([folder / "config.json", folder / "tokenizer.json", *files])
+    return LoadedModel(model=model, tokenizer=tokenizer, config=config, digest=digest, path=folder)
+
+
+def build_model(
+    config: TransformerConfig,
+    state: Mapping[str, Tensor],
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    where: str = "state",
+) -> Transformer:
+    """A model that takes over the tensors of a state dict with Hugging Face's names, without copying if it can.
+
+    Raises:
+        ModelFolderError: names or shapes do not fit the configuration.
+    """
+    with torch.device("meta"):
+        model = Transformer(config)
+    wanted = model.state_dict()
+    given = {name: tensor for name, tensor in state.items() if not _redundant(name, config)}
+    _check_state(wanted, given, where)
+    model.load_state_dict({name: tensor.to(dtype) for name, tensor in given.items()}, assign=True)
+    return model.to(device)
+
+
+def save_model(
+    model: LoadedModel | Transformer,
+    directory: Path | str,
+    *,
+    tokenizer: ChatTokenizer | None = None,
+    state: Mapping[str, Tensor] | None = None,
+) -> str:
+    """Write a folder that this library and ``transformers`` load; an existing one is replaced.
+
+    Args:
+        model: what to save.
+        directory: the folder to write.
+        tokenizer: its tokenizer; taken from ``model`` if that is a ``LoadedModel``.
+        state: parameters to write instead of the model's own (a trainer's, gathered from elsewhere).
+
+    Returns:
+        The digest that ``load_model`` will give the folder.
+
+    Raises:
+        ModelFolderError: no tokenizer is known.
+    """
+    if isinstance(model, LoadedModel):
+        tokenizer, module = tokenizer or model.tokenizer, model.model
+    else:
+        module = model
+    folder = Path(directory)
+    if tokenizer is None:
+        raise ModelFolderError(
+            "a model cannot be saved without its tokenizer", where=str(folder), mend="pass tokenizer=…"
+        )
+    tensors = {name: tensor.detach().to("cpu").contiguous() for name, tensor in (state or module.state_dict()).items()}
+    dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+    with fresh_folder(folder) as fresh:
+        table = module.config.to_hf() | {"torch_dtype": dtype}
+        (fresh / "config.json").write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+        for name, content in tokenizer.files.items():
+            (fresh / name).write_bytes(content)
+        save_file(tensors, fresh / "model.safetensors", metadata={"format": "pt"})
+        return _digest_files([fresh / "config.json", fresh / "tokenizer.json", fresh / "model.safetensors"])
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.parent.is_dir():
+        raise ModelFolderError(
+            "model folder not found", where=str(path.parent), expected=_FOLDER, mend="check the path"
+        )
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelFolderError(
+            f"{path.name} is missing", where=str(path.parent), expected=_FOLDER, mend="copy it into the folder"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ModelFolderError(
+            f"{path.name} cannot be read: {error}", where=str(path), expected="a JSON object", mend=_SAVE_AGAIN
+        ) from None
+    if not isinstance(table, dict):
+        raise ModelFolderError(f"{path.name} is no object", where=str(path), expected="a JSON object", mend=_SAVE_AGAIN)
+    return table
+
+
+def _weight_files(folder: Path) -> Sequence[Path]:
+    """Weights files in a fixed order: the shards of the index, or all safetensors files."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = _read_json(index).get("weight_map") or {}
+        files = [folder / name for name in sorted({str(value) for value in names.values()})]
+    else:
+        files = sorted(folder.glob("*.safetensors"))
+    missing = [file.name for file in files if not file.is_file()]
+    if missing or not files:
+        raise ModelFolderError(
+            f"weights are missing: {', '.join(missing) or '*.safetensors'}",
+            where=str(folder),
+            expected=_FOLDER,
+            mend=_SAVE_AGAIN,
+        )
+    return files
+
+
+def _read_weights(files: Sequence[Path]) -> dict[str, Tensor]:
+    state: dict[str, Tensor] = {}
+    for file in files:
+        try:
+            state |= load_file(file)
+        except (SafetensorError, OSError) as error:
+            raise ModelFolderError(
+                f"weights cannot be read: {error}", where=str(file), expected="a safetensors file", mend=_SAVE_AGAIN
+            ) from None
+    return state
+
+
+def _redundant(name: str, config: TransformerConfig) -> bool:
+    """Tensors that some writers store though the configuration determines them."""
+    return name.endswith("rotary_emb.inv_freq") or (config.tied_embeddings and name == "lm_head.weight")
+
+
+def _check_state(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], where: str) -> None:
+    for what, names in (("missing", wanted.keys() - given.keys()), ("unknown", given.keys() - wanted.keys())):
+        if names:
+            shown = ", ".join(sorted(names)[:3])
+            raise ModelFolderError(
+                f"{len(names)} tensor(s) {what}, for instance {shown}",
+                where=where,
+                expected="the tensors that config.json describes",
+                mend="weights and config.json are of different models: take both from one source",
+            )
+    for name, tensor in wanted.items():
+        if given[name].shape != tensor.shape:
+            raise ModelFolderError(
+                f"{name} has shape {tuple(given[name].shape)}",
+                where=where,
+                expected=f"shape {tuple(tensor.shape)} by config.json",
+                mend="weights and config.json are of different models: take both from one source",
+            )
+
+
+def _digest_files(files: Sequence[Path]) -> str:
+    total = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            total.update(file.name.encode() + b"\0" + hashlib.file_digest(stream, "sha256").digest())
+    return "sha256:" + total.hexdigest()

@@ -1,0 +1,230 @@
+"""The Llama family as one plain module over *flat* tokens: no batch dimension, hence no padding.
+
+All tokens of all sequences stand in one row ``N``; linear layers and norms never see a padded position, and
+which token looks at which is the business of one strategy object (``Attention``). So the same module serves the
+generation engine (cached attention over slots), training (packed or prefix-sharing attention with gradients) and
+the plain check (``CausalAttention``), and their log-probabilities agree because there is only one model.
+
+Parameters carry Hugging Face's names, so that state dicts load and save unchanged. Computation follows the
+published architectures: RMSNorm in float32, rotary embedding by halves, SwiGLU, grouped-query attention, biases on
+query/key/value (Qwen2) and norms on query and key heads (Qwen3). Left out on purpose: mixture of experts, sliding
+windows, dropout.
+
+Shape letters: ``N`` flat tokens, ``D`` hidden size, ``H`` query heads, ``K`` key/value heads, ``F`` head size,
+``M`` selected positions, ``V`` vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from flightschool.engines.architecture import TransformerConfig
+from flightschool.errors import InputError
+
+__all__ = ["Attention", "CausalAttention", "Transformer", "TransformerConfig"]
+
+
+class Attention(Protocol):
+    """Decides which token attends to which, and where keys and values are kept."""
+
+    def __call__(self, layer: int, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
+        """Attend in ``layer``; rotary embedding is already applied to queries and keys. Returns ``[N, H, F]``."""
+        ...
+
+
+class CausalAttention:
+    """Several whole sequences laid end to end; each token sees its own sequence up to itself.
+
+    Costs the sum of the squares of the lengths: no mask over the pack is built. Works under autograd.
+
+    Args:
+        lengths: tokens of each sequence; they must add up to ``N``.
+    """
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        if any(length < 1 for length in lengths):
+            raise InputError("an empty sequence in a pack", expected="lengths of at least 1", mend="leave it out")
+        self._lengths = list(lengths)
+
+    def __call__(self, layer: int, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
+        """See ``Attention``."""
+        del layer
+        if len(set(self._lengths)) == 1:  # equal lengths: one batched call
+            size = self._lengths[0]
+            q, k, v = (t.reshape(-1, size, *t.shape[1:]).transpose(1, 2) for t in (q_NHF, k_NKF, v_NKF))
+            return _attend(q, k, v).transpose(1, 2).flatten(0, 1)
+        outs = []
+        parts = (torch.split(t, self._lengths) for t in (q_NHF, k_NKF, v_NKF))
+        for q, k, v in zip(*parts, strict=True):
+            out = _attend(*(t.transpose(0, 1).unsqueeze(0) for t in (q, k, v)))
+            outs.append(out.squeeze(0).transpose(0, 1))
+        return torch.cat(outs)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm (Zhang and Sennrich 2019), computed in float32 whatever the weights' type."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self._eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last axis."""
+        if x.dtype == torch.float32:
+            return F.rms_norm(x, self.weight.shape, self.weight, self._eps)
+        normed = F.rms_norm(x.float(), self.weight.shape, None, self._eps)
+        return self.weight * normed.to(x.dtype)
+
+
+class SelfAttention(nn.Module):
+    """Projections around the attention strategy."""
+
+    def __init__(self, config: TransformerConfig, layer: int) -> None:
+        super().__init__()
+        self._layer = layer
+        self._head = config.head_dim
+        query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        self.q_proj = nn.Linear(config.hidden, query, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.hidden, key, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.hidden, key, bias=config.attention_bias)
+        self.o_proj = nn.Linear(query, config.hidden, bias=config.output_bias)
+        self.q_norm = RMSNorm(config.head_dim, config.rms_eps) if config.qk_norm else None
+        self.k_norm = RMSNorm(config.head_dim, config.rms_eps) if config.qk_norm else None
+
+    def forward(self, x_ND: Tensor, cos_NF: Tensor, sin_NF: Tensor, attention: Attention) -> Tensor:
+        """Attend: ``[N, D]`` in and out."""
+        q, k, v = (proj(x_ND).unflatten(-1, (-1, self._head)) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        out = attention(self._layer, _rotate(q, cos_NF, sin_NF), _rotate(k, cos_NF, sin_NF), v)
+        return self.o_proj(out.flatten(-2))  # type: ignore[no-any-return]
+
+
+def _rotate(x: Tensor, cos_NF: Tensor, sin_NF: Tensor) -> Tensor:
+    """Rotary embedding by halves: the pair of a coordinate is half a head away (``sin`` carries the sign)."""
+    half = x.shape[-1] // 2
+    swapped = torch.cat((x[..., half:], x[..., :half]), dim=-1)
+    return torch.addcmul(x * cos_NF.unsqueeze(1), swapped, sin_NF.unsqueeze(1))
+
+
+class Mlp(nn.Module):
+    """SwiGLU (Shazeer 2020)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden, config.intermediate, bias=False)
+        self.up_proj = nn.Linear(config.hidden, config.intermediate, bias=False)
+        self.down_proj = nn.Linear(config.intermediate, config.hidden, bias=False)
+
+    def forward(self, x_ND: Tensor) -> Tensor:
+        """``[N, D]`` in and out."""
+        return self.down_proj(F.silu(self.gate_proj(x_ND)) * self.up_proj(x_ND))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """One layer: attention and MLP, each behind a norm and beside a residual."""
+
+    def __init__(self, config: TransformerConfig, layer: int) -> None:
+        super().__init__()
+        self.self_attn = SelfAttention(config, layer)
+        self.mlp = Mlp(config)
+        self.input_layernorm = RMSNorm(config.hidden, config.rms_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden, config.rms_eps)
+
+    def forward(self, x_ND: Tensor, cos_NF: Tensor, sin_NF: Tensor, attention: Attention) -> Tensor:
+        """``[N, D]`` in and out."""
+        x_ND = x_ND + self.self_attn(self.input_layernorm(x_ND), cos_NF, sin_NF, attention)
+        return x_ND + self.mlp(self.post_attention_layernorm(x_ND))  # type: ignore[no-any-return]
+
+
+class Body(nn.Module):
+    """Everything below the output head; named ``model`` in Hugging Face's state dicts."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab, config.hidden)
+        self.layers = nn.ModuleList(Block(config, layer) for layer in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden, config.rms_eps)
+
+
+class Transformer(nn.Module):
+    """A decoder of the Llama family over flat tokens.
+
+    Args:
+        config: the shape.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.model = Body(config)
+        self.lm_head = None if config.tied_embeddings else nn.Linear(config.hidden, config.vocab, bias=False)
+        # Not a buffer: it must stay float32 when the module is cast, and real when it is built on the meta device.
+        self._frequencies = {torch.device("cpu"): _inverse_frequencies(config)}
+
+    def forward(self, tokens_N: Tensor, positions_N: Tensor, attention: Attention) -> Tensor:
+        """Hidden states after the final norm, ``[N, D]``.
+
+        Args:
+            tokens_N: token ids, int64.
+            positions_N: position of each token in its own sequence, int64.
+            attention: who sees whom.
+        """
+        x_ND = self.model.embed_tokens(tokens_N)
+        cos_NF, sin_NF = self._rotation(positions_N, x_ND.dtype)
+        for block in self.model.layers:
+            x_ND = block(x_ND, cos_NF, sin_NF, attention)
+        return self.model.norm(x_ND)  # type: ignore[no-any-return]
+
+    def logits(self, hidden_MD: Tensor) -> Tensor:
+        """Logits ``[M, V]`` of hidden states; give it only the positions that need them, for the head is large."""
+        weight = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
+        return F.linear(hidden_MD, weight)
+
+    def initialise(self, seed: int, std: float = 0.02) -> Transformer:
+        """Draw all matrices from a normal distribution, set norms to 1 and biases to 0; returns itself."""
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if name.endswith("bias"):
+                    parameter.zero_()
+                elif parameter.ndim == 1:
+                    parameter.fill_(1.0)
+                else:
+                    parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
+        return self
+
+    def _rotation(self, positions_N: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        device = positions_N.device
+        if device not in self._frequencies:
+            self._frequencies[device] = self._frequencies[torch.device("cpu")].to(device)
+        angles = positions_N.float().unsqueeze(1) * self._frequencies[device]
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat((cos, cos), dim=1).to(dtype), torch.cat((-sin, sin), dim=1).to(dtype)
+
+
+def _inverse_frequencies(config: TransformerConfig) -> Tensor:
+    """Angular frequency of each coordinate pair, ``[F / 2]``; Llama 3's stretching of low frequencies if asked for.
+
+    Source of the stretching: Llama 3.1's published rule. Wavelengths beyond ``original / low`` are stretched by
+    ``factor``, those below ``original / high`` are kept, and between them the two are blended linearly.
+    """
+    half = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device="cpu")
+    plain = 1.0 / config.rope_theta ** (half / config.head_dim)
+    scaling = config.rope_scaling
+    if scaling is None:
+        return plain
+    rotations = scaling.original_context * plain / (2 * math.pi)  # turns within the original context
+    share = ((rotations - scaling.low) / (scaling.high - scaling.low)).clamp(0.0, 1.0)
+    return plain / scaling.factor * (1 - share) + plain * share

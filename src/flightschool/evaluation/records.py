@@ -1,0 +1,165 @@
+"""Records of the evaluation room: what was frozen, what was measured, how two measurements differ.
+
+Nothing here holds a ``Reward``: an item keeps whether the work succeeded and what was violated, since a reward is a
+training signal and a suite measures.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from flightschool.digest import digest as content_digest
+from flightschool.records import EndReason, Measurement, Outcome, Record, Suite
+
+__all__ = ["Comparison", "Difference", "EvaluationItem", "EvaluationRun", "Frozen", "McNemar", "Summary"]
+
+
+class Frozen(Record, frozen=True, kw_only=True):
+    """A freeze: what is measured on, what is sealed, and what is left to train on."""
+
+    suite: Suite
+    holdout: Suite | None
+    """None when no fraction was set aside."""
+    pool: tuple[str, ...]
+    """Ids of the tasks of families that neither the suite nor the holdout touches."""
+
+
+class EvaluationItem(Record, frozen=True, kw_only=True):
+    """One attempt at one task of a suite."""
+
+    task: str
+    family: str
+    stratum: str
+    trained: bool
+    """Whether the freeze declared this stratum as one that is trained."""
+    repeat: int
+    seed: int
+    success: bool | None
+    """None when every attempt was an infra failure: missing, never counted as failed or left out silently."""
+    outcome: Outcome
+    reason: EndReason
+    violations: tuple[str, ...]
+    """Ids of the constraint checks that failed."""
+    virtual_ms: float
+    num_tokens: int
+    num_calls: int
+    num_retries: int
+    """Infra failures before this attempt."""
+    attempt: str
+    attempt_digest: str
+
+
+class EvaluationRun(Record, frozen=True, kw_only=True):
+    """A policy measured on a suite."""
+
+    id: str
+    suite: str
+    suite_digest: str
+    environment: str
+    environment_digest: str
+    policy: str
+    noise: str
+    """Name of the fault profile; ``clean`` without faults."""
+    noise_digest: str
+    repeats: int
+    seed: int
+    holdout: bool
+    weights: dict[str, float]
+    """Stratum → share of traffic, as frozen."""
+    items: tuple[EvaluationItem, ...]
+    """In the order of the suite, repeats innermost."""
+
+    @property
+    def num_missing(self) -> int:
+        """Items without a grade."""
+        return sum(item.success is None for item in self.items)
+
+    @property
+    def missing_share(self) -> float:
+        """Share of the items without a grade."""
+        return self.num_missing / len(self.items)
+
+    @property
+    def graded(self) -> tuple[EvaluationItem, ...]:
+        """Items with a grade."""
+        return tuple(item for item in self.items if item.success is not None)
+
+    @property
+    def digest(self) -> str:
+        """Digest of all but the run's own id and the attempts' ids."""
+        items = [msgspec.structs.replace(item, attempt="") for item in self.items]
+        return content_digest(msgspec.structs.replace(self, id="", items=tuple(items)))
+
+
+class Summary(Record, frozen=True, kw_only=True):
+    """What a run says, with intervals. Names are ``metric/scope`` (see ``evaluation.metrics``)."""
+
+    run: str
+    suite: str
+    policy: str
+    noise: str
+    num_items: int
+    num_missing: int
+    low_bound: float
+    """Success rate over all items if every missing one had failed."""
+    high_bound: float
+    """Success rate over all items if every missing one had succeeded."""
+    measurements: tuple[Measurement, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader must not overlook."""
+
+    def measurement(self, name: str) -> Measurement:
+        """The measurement of this name. Raises ``KeyError``."""
+        return next(m for m in self.measurements if m.name == name)
+
+
+class Difference(Record, frozen=True, kw_only=True):
+    """Candidate minus baseline in one metric and scope."""
+
+    name: str
+    """``metric/scope``."""
+    before: float
+    after: float
+    diff: float
+    low: float
+    high: float
+    mde: float
+    """Smallest true difference that this comparison shows with 80 % power."""
+    num_pairs: int
+    num_families: int
+    reliable: bool
+    """Enough families, and the interval decides: it excludes 0, or a difference worth having would have been seen."""
+    winner: str | None
+    """``candidate``, ``baseline``, or None when the interval holds 0."""
+
+
+class McNemar(Record, frozen=True, kw_only=True):
+    """Paired successes of the first repeats, with the exact test (two-sided)."""
+
+    only_before: int
+    only_after: int
+    p_value: float
+
+
+class Comparison(Record, frozen=True, kw_only=True):
+    """Two runs on one suite; the headline is success weighted by traffic."""
+
+    suite: str
+    suite_digest: str
+    noise: str
+    baseline: str
+    candidate: str
+    diff: float
+    low: float
+    high: float
+    mde: float
+    reliable: bool
+    winner: str | None
+    mcnemar: McNemar
+    differences: tuple[Difference, ...]
+    num_missing_before: int
+    num_missing_after: int
+
+    def difference(self, name: str) -> Difference:
+        """The difference of this name. Raises ``StopIteration`` if there is none."""
+        return next(d for d in self.differences if d.name == name)

@@ -1,0 +1,53 @@
+"""Writes a report: one HTML file that needs no network, no script and no second file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from flightschool.reports.records import ReportData
+
+__all__ = ["render_report", "write_report"]
+
+
+def render_report(data: ReportData) -> str:
+    """The page as text. Equal data give equal text; all text in the data is escaped."""
+    from flightschool.reports.view import page
+
+    return _template()(page=page(data))
+
+
+def write_report(data: ReportData, out: Path) -> None:
+    """Write the page to ``out``, whole or not at all. Missing folders are made.
+
+    Raises:
+        OSError: the place cannot be written.
+    """
+    text = render_report(data)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=out.name, suffix=".part", dir=out.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        Path(name).chmod(0o644)
+        Path(name).replace(out)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@cache
+def _template() -> Callable[..., str]:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("flightschool.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render

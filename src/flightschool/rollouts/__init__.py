@@ -1,0 +1,50 @@
+"""Rollouts: sessions, harnesses, policies and the episode runner.
+
+A runner opens a fresh world for every attempt, lets a harness drive a policy through it, closes both, grades the
+end state and returns one ``Attempt``. Only the session writes token spans, so any harness is token-exact.
+"""
+
+from flightschool.rollouts.dialect import CompactDialect, MalformedCallError
+from flightschool.rollouts.harness import EpisodeEndError, ToolCallingHarness, opening_messages
+from flightschool.rollouts.policies import (
+    ConstantPolicy,
+    EnginePolicy,
+    MessagesPolicy,
+    NoopPolicy,
+    OraclePolicy,
+    Policy,
+    PolicyEndpoint,
+    RandomPolicy,
+    ScriptPolicy,
+    scripted_turns,
+)
+from flightschool.rollouts.references import GRAMMAR, parse_policy
+from flightschool.rollouts.replay import Replay, replay
+from flightschool.rollouts.runner import EpisodeRunner, run_attempts
+from flightschool.rollouts.session import Sampling, Session
+
+__all__ = [
+    "GRAMMAR",
+    "CompactDialect",
+    "ConstantPolicy",
+    "EnginePolicy",
+    "EpisodeEndError",
+    "EpisodeRunner",
+    "MalformedCallError",
+    "MessagesPolicy",
+    "NoopPolicy",
+    "OraclePolicy",
+    "Policy",
+    "PolicyEndpoint",
+    "RandomPolicy",
+    "Replay",
+    "Sampling",
+    "ScriptPolicy",
+    "Session",
+    "ToolCallingHarness",
+    "opening_messages",
+    "parse_policy",
+    "replay",
+    "run_attempts",
+    "scripted_turns",
+]

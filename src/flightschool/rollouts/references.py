@@ -1,0 +1,77 @@
+"""The policy grammar of the command line, made into policies.
+
+``oracle | noop | random | constant:FILE | script:FILE | model:DIR | run:RUN[@STEP]``; endpoints of other servers
+(``openai:``, ``anthropic:``) are refused with a clear word until the gateway room is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from flightschool.errors import InputError
+from flightschool.protocols import Environment
+from flightschool.rollouts.policies import (
+    ConstantPolicy,
+    NoopPolicy,
+    OraclePolicy,
+    Policy,
+    RandomPolicy,
+    ScriptPolicy,
+    load_calls,
+)
+from flightschool.rollouts.session import Sampling
+
+__all__ = ["GRAMMAR", "model_policy", "parse_policy"]
+
+GRAMMAR = "oracle | noop | random | constant:FILE | script:FILE | model:DIR | run:RUN[@STEP]"
+
+
+def parse_policy(
+    text: str,
+    environment: Environment,
+    *,
+    sampling: Sampling | None = None,
+    resolve_run: Callable[[str], Path] | None = None,
+    device: str = "cpu",
+) -> Policy:
+    """The policy that ``text`` names.
+
+    Args:
+        resolve_run: finds the model folder of ``RUN[@STEP]``.
+
+    Raises:
+        InputError: the text is no policy, or what it names does not exist.
+    """
+    kind, _, argument = text.partition(":")
+    plain: dict[str, Callable[[], Policy]] = {
+        "oracle": lambda: OraclePolicy(environment),
+        "noop": NoopPolicy,
+        "random": RandomPolicy,
+    }
+    named: dict[str, Callable[[], Policy]] = {
+        "constant": lambda: ConstantPolicy(load_calls(Path(argument)), name=f"constant:{Path(argument).name}"),
+        "script": lambda: ScriptPolicy(Path(argument)),
+        "model": lambda: model_policy(Path(argument), text, sampling, device),
+    }
+    if resolve_run is not None:
+        named["run"] = lambda: model_policy(resolve_run(argument), text, sampling, device)
+    make = named.get(kind) if argument else plain.get(kind)
+    if make is not None:
+        return make()
+    unbuilt = kind in ("openai", "anthropic")
+    raise InputError(
+        f"policies of kind {kind!r} are not built yet" if unbuilt else "not a policy",
+        where=text or "--policy",
+        expected=GRAMMAR,
+        mend="use a local model" if unbuilt else "see flightschool rollout --help",
+    )
+
+
+def model_policy(folder: Path, name: str, sampling: Sampling | None = None, device: str = "cpu") -> Policy:
+    """A local model folder behind the built-in engine."""
+    from flightschool.engines import TorchEngine, load_model  # torch is heavy and only needed here
+    from flightschool.rollouts.policies import EnginePolicy
+
+    loaded = load_model(folder, device=device)
+    return EnginePolicy(TorchEngine(loaded), loaded.tokenizer, name, sampling)

@@ -1,0 +1,109 @@
+"""One file configures the whole road: the tables of ``flightschool.toml`` and of a training configuration.
+
+Each table belongs to a room and is defined there; here they only stand together. Imports no torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from flightschool.config import Settings
+from flightschool.training.settings import TrainingSettings
+from flightschool.verification import RewardSettings
+
+__all__ = [
+    "EnvironmentTable",
+    "EvaluationTable",
+    "FaultsTable",
+    "JobSettings",
+    "ModelTable",
+    "ScreeningTable",
+    "SuiteTable",
+]
+
+
+class EnvironmentTable(Settings):
+    """``[environment]``: where episodes come from."""
+
+    name: str = "desk"
+    """Name of the environment in the workspace."""
+    traces: str | None = None
+    """File of recorded traces; None names the traces that ship with the worked domain."""
+    format: str = "auto"
+    """Trace format, see ``flightschool traces import --help``."""
+    state: Path | None = None
+    """Folder of JSON files with the state that the recorded episodes started from."""
+    code: str | None = "flightschool.environments.desk"
+    """Module whose code answers tool calls; without it, recordings do."""
+
+
+class ModelTable(Settings):
+    """``[model]``: what is trained."""
+
+    name: str = "smollm2-135m"
+    """A catalogue name, or the path of a local Hugging Face folder."""
+
+
+class FaultsTable(Settings):
+    """``[faults]``: the weather."""
+
+    training: str = "noisy"
+    """Profile that part of the training groups meets (see ``training.noisy_share``)."""
+    evaluation: str = "noisy"
+    """Profile of the perturbed measurement."""
+
+
+class ScreeningTable(Settings):
+    """``[screening]``: which tasks are worth training on."""
+
+    budget: int = Field(default=96, ge=1, le=256)
+    """Most model rollouts that screening may spend."""
+    threshold: float = Field(default=0.2, ge=0.0, le=1.0)
+    """Least posterior probability of reward variance in a group."""
+
+
+class SuiteTable(Settings):
+    """``[suite]``: what is frozen before anything trains."""
+
+    name: str = "checkride"
+    strata: str = "stratum"
+    """Attribute of tasks that defines the strata."""
+    suite_fraction: float = Field(default=0.3, gt=0.0, lt=1.0)
+    """Share of each stratum's families that the suite takes."""
+    holdout_fraction: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Share of each stratum's families that is sealed."""
+    trained: tuple[str, ...] = ("two_step",)
+    """Strata that the training is declared to train."""
+    max_tasks_per_family: int = Field(default=8, ge=1)
+    """Most tasks a family gives to the suite."""
+    max_tasks_untrained: int = Field(default=16, ge=1)
+    """Most tasks of each stratum that is not trained; they are measured for side effects."""
+
+
+class EvaluationTable(Settings):
+    """``[evaluation]``: how is measured."""
+
+    temperature: float = Field(default=0.0, ge=0.0)
+    """0 = greedy: the policy as it would be served."""
+    repeats: int = Field(default=1, ge=1)
+    """Attempts a task."""
+    concurrency: int = Field(default=32, ge=1)
+    """Episodes side by side."""
+    negative_control_steps: int = Field(default=0, ge=0)
+    """Steps of a control run with rewards shuffled within groups; 0 = none."""
+
+
+class JobSettings(Settings):
+    """The whole file."""
+
+    seed: int = 0
+    environment: EnvironmentTable = EnvironmentTable()
+    model: ModelTable = ModelTable()
+    faults: FaultsTable = FaultsTable()
+    reward: RewardSettings = RewardSettings()
+    screening: ScreeningTable = ScreeningTable()
+    suite: SuiteTable = SuiteTable()
+    training: TrainingSettings = TrainingSettings()
+    evaluation: EvaluationTable = EvaluationTable()

@@ -1,0 +1,7 @@
+"""The tool boundary: every call of a policy passes here, and nothing else of the world is in its sight."""
+
+from flightschool.tools.boundary import ToolBoundary, render_reply
+from flightschool.tools.clock import VirtualClock
+from flightschool.tools.schema import validate_arguments
+
+__all__ = ["ToolBoundary", "VirtualClock", "render_reply", "validate_arguments"]

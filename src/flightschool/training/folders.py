@@ -1,0 +1,128 @@
+"""Where a run keeps what, and how a folder becomes durable. Imports no torch.
+
+::
+
+    run_dir/
+      run.json            what the run was started with
+      journal.bin         write-ahead journal (see ``journal``)
+      checkpoints/step-000004/   weights, optimizer, manifest: present whole or not at all
+      kept/               batches whose step was not finite, kept for inspection
+      metrics.jsonl       one line a step
+      model/              the trained model, Hugging Face layout, once the run is finished
+      result.json         the final manifest and result
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from flightschool.training.messages import Manifest
+
+__all__ = ["RunFolder", "durable_folder", "write_durably"]
+
+_KEPT_CHECKPOINTS = 2
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Names inside a run's folder."""
+
+    root: Path
+
+    @property
+    def journal(self) -> Path:
+        """The write-ahead journal."""
+        return self.root / "journal.bin"
+
+    @property
+    def start(self) -> Path:
+        """What the run was started with."""
+        return self.root / "run.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line a step."""
+        return self.root / "metrics.jsonl"
+
+    @property
+    def model(self) -> Path:
+        """The trained model."""
+        return self.root / "model"
+
+    @property
+    def result(self) -> Path:
+        """Written last."""
+        return self.root / "result.json"
+
+    @property
+    def log(self) -> Path:
+        """What the trainer process wrote to its standard error."""
+        return self.root / "trainer.log"
+
+    def checkpoint(self, step: int) -> Path:
+        """Folder of the checkpoint of a step."""
+        return self.root / "checkpoints" / f"step-{step:06d}"
+
+    def checkpoints(self) -> list[Path]:
+        """Whole checkpoints, oldest first; half-written ones are not among them."""
+        return sorted(path.parent for path in self.root.glob("checkpoints/step-*/manifest.json"))
+
+    def newest_checkpoint(self) -> tuple[Path, Manifest] | None:
+        """The newest checkpoint with its manifest, or None."""
+        folders = self.checkpoints()
+        if not folders:
+            return None
+        return folders[-1], msgspec.json.decode((folders[-1] / "manifest.json").read_bytes(), type=Manifest)
+
+    def prune_checkpoints(self) -> None:
+        """Remove all but the newest two, and what a killed writer left."""
+        for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
+            shutil.rmtree(old)
+        for half in self.root.glob("checkpoints/.*"):
+            shutil.rmtree(half, ignore_errors=True)
+
+
+@contextmanager
+def durable_folder(final: Path) -> Iterator[Path]:
+    """A folder that appears under its name whole, synced to disk, or not at all."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    fresh = final.parent / f".{final.name}.{os.getpid()}"
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    try:
+        yield fresh
+        for path in fresh.rglob("*"):
+            if path.is_file():
+                _sync(path)
+        _sync(fresh)
+        if final.exists():  # of a dead lineage: the same step was reached again
+            shutil.rmtree(final)
+        fresh.rename(final)
+        _sync(final.parent)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_bytes(data)
+    _sync(fresh)
+    fresh.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

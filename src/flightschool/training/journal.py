@@ -1,0 +1,203 @@
+"""The write-ahead journal, and what a new incarnation makes of it. Imports no torch.
+
+Order of events, each durable before the next begins:
+
+1. an admission is written, then the group is generated;
+2. a finished group is written, then it is offered to the trainer;
+3. *consumed* is written nowhere by itself: the manifest inside a checkpoint lists the consumed groups, and the
+   checkpoint's folder appears by one rename. So weights and accounts can never disagree.
+
+After a crash the newest whole checkpoint is the truth. Every admitted ordinal is then exactly one of: consumed by it;
+*offered* again, if a finished group of it was sampled under weights of the durable lineage and is not too old; or
+*admitted* again, as a new group of the same task. Weights of steps after the checkpoint are dead: their step numbers
+will be used again for other weights, so tokens that bear them are never compared by number and never train.
+
+The file is a row of frames ``length (4) · CRC-32 (4) · zstd(msgpack)``. A torn last frame is cut off when the file is
+opened for writing; a broken frame before the end is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import zstandard
+
+from flightschool.errors import StoreError
+from flightschool.records import EpisodeGroup, Record, SpanKind, Task
+from flightschool.training.messages import Manifest
+
+__all__ = ["Admitted", "Entry", "Finished", "Journal", "Opened", "Recovery", "oldest_step", "read_journal", "recover"]
+
+
+class Opened(Record, frozen=True, kw_only=True, tag="opened"):
+    """An incarnation begins."""
+
+    incarnation: int
+    step: int
+
+
+class Admitted(Record, frozen=True, kw_only=True, tag="admitted"):
+    """A group is about to be generated."""
+
+    incarnation: int
+    ordinal: int
+    """Place of the task in the source's order; its seed and its accounts hang on it, whichever incarnation runs it."""
+    group: str
+    task: Task
+    admitted_step: int
+
+
+class Finished(Record, frozen=True, kw_only=True, tag="finished"):
+    """A group was generated and judged."""
+
+    incarnation: int
+    ordinal: int
+    group: EpisodeGroup
+
+
+Entry: TypeAlias = Opened | Admitted | Finished
+
+_HEADER = 8
+_encode = msgspec.msgpack.Encoder().encode
+_decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
+
+
+class Journal:
+    """The file, open for appending. One writer."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        whole = sum(_HEADER + len(payload) for payload in _frames(path)) if path.exists() else 0
+        self._file = path.open("ab")
+        self._file.truncate(whole)
+        self._compressor = zstandard.ZstdCompressor(level=3)
+
+    def append(self, entry: Entry) -> None:
+        """Write one entry; it is on disk when this returns."""
+        payload = self._compressor.compress(_encode(entry))
+        header = len(payload).to_bytes(4, "little") + zlib.crc32(payload).to_bytes(4, "little")
+        self._file.write(header + payload)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_journal(path: Path) -> Iterator[Entry]:
+    """Entries in the order of writing.
+
+    Raises:
+        StoreError: a frame before the end is broken.
+    """
+    decompressor = zstandard.ZstdDecompressor()
+    for payload in _frames(path):
+        yield _decoder.decode(decompressor.decompress(payload))
+
+
+def _frames(path: Path) -> Iterator[bytes]:
+    data = path.read_bytes()
+    place = 0
+    while place + _HEADER <= len(data):
+        length = int.from_bytes(data[place : place + 4], "little")
+        check = int.from_bytes(data[place + 4 : place + 8], "little")
+        end = place + _HEADER + length
+        payload = data[place + _HEADER : end]
+        if end > len(data):
+            return  # torn while writing: never acknowledged, so nothing hangs on it
+        if zlib.crc32(payload) != check:
+            if end == len(data):
+                return
+            raise StoreError(
+                "the training journal is broken",
+                where=f"{path} at byte {place}",
+                expected="a frame with a matching check sum",
+                mend="restore the file, or start a new run",
+            )
+        yield payload
+        place = end
+
+
+# ------------------------------------------------------------------------------------------------ recovery
+
+
+class Recovery(Record, frozen=True, kw_only=True):
+    """What a new incarnation starts with."""
+
+    incarnation: int = 0
+    step: int = 0
+    lineage: tuple[tuple[int, int], ...] = ()
+    consumed: tuple[str, ...] = ()
+    offer: tuple[Finished, ...] = ()
+    """Finished groups that train after all, in the order of their ordinals."""
+    readmit: tuple[Admitted, ...] = ()
+    """Admissions to repeat, in the order of their ordinals."""
+    next_ordinal: int = 0
+    num_dropped: int = 0
+    """Finished groups that can no longer train: too old, or sampled under dead weights."""
+
+
+def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Recovery:
+    """Compare the journal with the newest checkpoint (None: none yet, the run goes on from step 0)."""
+    entries = list(read_journal(journal)) if journal.exists() else []
+    incarnation = max((entry.incarnation for entry in entries), default=-1) + 1
+    step = manifest.step if manifest else 0
+    lineage = manifest.lineage if manifest else ()
+    durable = {entry.incarnation: entry.step for entry in entries if isinstance(entry, Opened)} | dict(lineage)
+    consumed = frozenset(manifest.consumed if manifest else ())
+    admitted: dict[int, Admitted] = {}
+    finished: dict[int, Finished] = {}
+    settled: set[int] = set()
+    num_dropped = 0
+    for entry in entries:
+        if isinstance(entry, Admitted):
+            admitted[entry.ordinal] = entry
+        elif isinstance(entry, Finished):
+            if entry.group.id in consumed:
+                settled.add(entry.ordinal)
+            elif _may_train(entry, durable, step, max_staleness):
+                finished[entry.ordinal] = entry
+            else:
+                num_dropped += 1
+    open_ = [ordinal for ordinal in sorted(admitted) if ordinal not in settled]
+    return Recovery(
+        incarnation=incarnation,
+        step=step,
+        lineage=lineage,
+        consumed=manifest.consumed if manifest else (),
+        offer=tuple(finished[ordinal] for ordinal in open_ if ordinal in finished),
+        readmit=tuple(admitted[ordinal] for ordinal in open_ if ordinal not in finished),
+        next_ordinal=max(admitted, default=-1) + 1,
+        num_dropped=num_dropped,
+    )
+
+
+def _may_train(entry: Finished, durable: Mapping[int, int], step: int, max_staleness: int) -> bool:
+    """Whether all tokens come from weights that the checkpoint descends from, none too old for the next step.
+
+    Args:
+        durable: incarnation → its last step that is durable: the last one in the lineage, else the one it began with
+            (an incarnation begins with the newest checkpoint, so that one is an ancestor of every later one).
+    """
+    steps = [run.step for member in entry.group.members for span in member.spans for run in span.versions]
+    newest = max(steps, default=entry.group.admitted_step)
+    return newest <= durable.get(entry.incarnation, -1) and step - oldest_step(entry.group) <= max_staleness
+
+
+def oldest_step(group: EpisodeGroup) -> int:
+    """Version of the oldest token that may train; the admission's version if nothing was sampled."""
+    steps = (
+        run.step
+        for member in group.members
+        if member.reward is not None
+        for span in member.spans
+        if span.kind is SpanKind.COMPLETION
+        for run in span.versions
+    )
+    return min(steps, default=group.admitted_step)

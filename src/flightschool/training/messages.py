@@ -1,0 +1,214 @@
+"""What the orchestrator and the trainer say to each other, as msgpack bytes. Imports no torch.
+
+The conversation is strictly question and answer: one ``Command``, one ``Reply``. The trainer holds weights, gradients
+and the optimizer; all accounting (which group, when to step, what is consumed) is the orchestrator's.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from flightschool.records import Record, TokenSpan, WeightsVersion
+
+__all__ = [
+    "Accumulate",
+    "Accumulated",
+    "Command",
+    "Done",
+    "Export",
+    "Failed",
+    "Manifest",
+    "Ready",
+    "Reply",
+    "Save",
+    "Start",
+    "Step",
+    "StepStats",
+    "Stepped",
+    "Stop",
+    "TrainGroup",
+    "TrainMember",
+    "TrainerSpec",
+    "decode_command",
+    "decode_reply",
+    "encode",
+]
+
+
+# ------------------------------------------------------------------------------------------------ what trains
+
+
+class TrainMember(Record, frozen=True, kw_only=True):
+    """One attempt as the trainer sees it: tokens and one number."""
+
+    attempt: str
+    advantage: float
+    spans: tuple[TokenSpan, ...]
+
+
+class TrainGroup(Record, frozen=True, kw_only=True):
+    """A group with a gradient."""
+
+    id: str
+    members: tuple[TrainMember, ...]
+
+
+class Manifest(Record, frozen=True, kw_only=True):
+    """What a checkpoint knows beside weights; lies in its folder, so both become durable by one rename."""
+
+    run: str
+    incarnation: int
+    step: int
+    lineage: tuple[tuple[int, int], ...]
+    """(incarnation, last step of it that this checkpoint descends from), oldest first."""
+    consumed: tuple[str, ...]
+    """Ids of all groups that this lineage has consumed, in order of consumption."""
+
+
+class TrainerSpec(Record, frozen=True, kw_only=True):
+    """All that a trainer needs to start."""
+
+    run: str
+    incarnation: int
+    step: int
+    model: str
+    """Folder of the model that the run began with: configuration and tokenizer, and weights at step 0."""
+    checkpoint: str = ""
+    """Folder of the checkpoint to go on from; empty at step 0."""
+    run_dir: str
+    weights: str
+    """File through which weights are published; empty: nothing is published."""
+    settings: str
+    """``TrainingSettings`` as JSON."""
+    parent: int = 0
+    """Process that the trainer belongs to: it ends itself when this one is gone."""
+
+
+# ------------------------------------------------------------------------------------------------ commands
+
+
+class Start(Record, frozen=True, kw_only=True, tag="start"):
+    """Load weights and optimizer, publish the weights of the present step."""
+
+    spec: TrainerSpec
+
+
+class Accumulate(Record, frozen=True, kw_only=True, tag="accumulate"):
+    """Add the gradient of a group."""
+
+    group: TrainGroup
+
+
+class Step(Record, frozen=True, kw_only=True, tag="step"):
+    """Apply what was accumulated, or skip it if it is not finite; publish."""
+
+
+class Save(Record, frozen=True, kw_only=True, tag="save"):
+    """Write a checkpoint under this folder's name, whole or not at all."""
+
+    directory: str
+    manifest: Manifest
+
+
+class Export(Record, frozen=True, kw_only=True, tag="export"):
+    """Write the model as a Hugging Face folder."""
+
+    directory: str
+
+
+class Stop(Record, frozen=True, kw_only=True, tag="stop"):
+    """End."""
+
+
+Command: TypeAlias = Start | Accumulate | Step | Save | Export | Stop
+
+# ------------------------------------------------------------------------------------------------ replies
+
+
+class Ready(Record, frozen=True, kw_only=True, tag="ready"):
+    """The trainer has loaded."""
+
+    version: WeightsVersion
+    num_parameters: int = 0
+
+
+class Accumulated(Record, frozen=True, kw_only=True, tag="accumulated"):
+    """A gradient was added."""
+
+    num_forward_tokens: int
+    """Tokens that went through the model; a shared prefix once a pass."""
+    num_trained_tokens: int
+    seconds: float
+
+
+class StepStats(Record, frozen=True, kw_only=True):
+    """One step in numbers. Means are over the trained tokens of the step."""
+
+    loss: float
+    grad_norm: float
+    """Before clipping."""
+    num_trained_tokens: int
+    num_forward_tokens: int
+    entropy: float
+    """Of the current policy, in nats a token."""
+    ess: float
+    """Effective sample size of the importance weights, as a share of the tokens: (Σw)² / (n Σw²)."""
+    k1: float
+    """Mean of log μ − log π: mismatch between the sampling policy μ and the trainer's π, first estimator."""
+    k3: float
+    """Mean of exp(d) − 1 − d, d = log π − log μ: third estimator, never negative."""
+    clip_share: float
+    """Share of tokens whose policy ratio was clipped."""
+    tis_share: float
+    """Share of tokens whose importance weight was truncated."""
+    max_abs_mismatch: float
+    """Largest |log π − log μ|."""
+    seconds: float
+    """Compute of the step: forward, backward, optimizer, publication."""
+
+
+class Stepped(Record, frozen=True, kw_only=True, tag="stepped"):
+    """A step was applied (``version``) or skipped (None: loss or gradient were not finite)."""
+
+    version: WeightsVersion | None
+    stats: StepStats
+
+
+class Done(Record, frozen=True, kw_only=True, tag="done"):
+    """The command was carried out."""
+
+    digest: str = ""
+
+
+class Failed(Record, frozen=True, kw_only=True, tag="failed"):
+    """The command failed; an error as the error tree tells it."""
+
+    kind: str
+    what: str
+    where: str = ""
+    expected: str = ""
+    mend: str = ""
+
+
+Reply: TypeAlias = Ready | Accumulated | Stepped | Done | Failed
+
+_encoder = msgspec.msgpack.Encoder()
+_commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+_replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+
+
+def encode(message: Command | Reply) -> bytes:
+    """Bytes of a message."""
+    return _encoder.encode(message)
+
+
+def decode_command(data: bytes) -> Command:
+    """A command of its bytes."""
+    return _commands.decode(data)
+
+
+def decode_reply(data: bytes) -> Reply:
+    """A reply of its bytes."""
+    return _replies.decode(data)

@@ -1,0 +1,177 @@
+"""What a run reports of itself, step by step. Imports no torch."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from flightschool.records import Attempt, EpisodeGroup, GroupState, Record
+from flightschool.training.messages import StepStats
+
+__all__ = ["Meter", "MetricsFile", "ProgressCallback", "StepProgress"]
+
+
+class StepProgress(Record, frozen=True, kw_only=True):
+    """One optimizer step, made or skipped; one line of ``metrics.jsonl``.
+
+    Rewards, lengths and shares are means over all members (infra failures apart) of all groups consumed since the step
+    before, groups without a gradient included.
+    """
+
+    incarnation: int
+    step: int
+    """Version that the step made; the unchanged version if it was skipped."""
+    num_steps: int
+    skipped: bool
+    success: float
+    reward_total: float
+    reward_outcome: float
+    reward_process: float
+    reward_latency: float
+    reward_gate: float
+    completion_tokens: float
+    """Sampled tokens of an attempt."""
+    tool_calls: float
+    virtual_ms: float
+    num_groups: int
+    """Groups whose gradient the step applied."""
+    num_zero_advantage: int
+    """Groups consumed without a gradient."""
+    num_infra_failures: int
+    staleness_mean: float
+    """Over trained tokens."""
+    staleness_max: int
+    staleness_histogram: dict[int, int]
+    """Age in versions → trained tokens."""
+    stats: StepStats
+    tokens_per_s: float
+    """Sampled tokens consumed a second of wall time since the step before."""
+    trainer_idle: float
+    """Share of wall time since the step before in which the trainer waited."""
+    length_bias: float
+    """|mean length consumed / mean length finished − 1| over the run so far."""
+    batch_inflation: float
+    """Groups of the step / groups asked for."""
+    wall_s: float
+    """Since this incarnation began."""
+    eta_s: float
+    """Until the last step, at the mean pace so far."""
+
+
+ProgressCallback = Callable[[StepProgress], None]
+
+
+class MetricsFile:
+    """``metrics.jsonl``: appended, one JSON object a line."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+
+    def write(self, row: StepProgress) -> None:
+        """Append one step."""
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode(row) + b"\n")
+
+
+class Meter:
+    """Collects what happened between two steps."""
+
+    def __init__(self, *, incarnation: int, num_steps: int, first_step: int, groups_per_step: int) -> None:
+        self._incarnation = incarnation
+        self._num_steps = num_steps
+        self._first_step = first_step
+        self._groups_per_step = groups_per_step
+        self._started = time.monotonic()
+        self._finished_lengths: list[int] = []
+        self._consumed_lengths: list[int] = []
+        self.max_staleness = 0
+        """Largest age of any trained token in this incarnation."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._since = time.monotonic()
+        self._groups: list[EpisodeGroup] = []
+        self._states: list[GroupState] = []
+        self._ages: Counter[int] = Counter()
+        self.busy_s = 0.0
+        """Seconds in which the trainer worked since the step before."""
+
+    def finished(self, group: EpisodeGroup) -> None:
+        """A group was generated."""
+        self._finished_lengths += [member.num_completion_tokens for member in group.baseline]
+
+    def consumed(self, group: EpisodeGroup, state: GroupState) -> None:
+        """A group was given to the trainer, or needed no gradient."""
+        self._groups.append(group)
+        self._states.append(state)
+        self._consumed_lengths += [member.num_completion_tokens for member in group.baseline]
+
+    def step(self, version_before: int, version: int, stats: StepStats) -> StepProgress:
+        """Close the interval."""
+        for group, state in zip(self._groups, self._states, strict=True):
+            if state is GroupState.COMPLETE:
+                _count_ages(self._ages, group, version_before)
+        members = [member for group in self._groups for member in group.baseline]
+        now = time.monotonic()
+        interval = max(1e-9, now - self._since)
+        made = max(1, version - self._first_step)
+        num_gradient = self._states.count(GroupState.COMPLETE)
+        self.max_staleness = max([self.max_staleness, *self._ages])
+        row = StepProgress(
+            incarnation=self._incarnation,
+            step=version,
+            num_steps=self._num_steps,
+            skipped=version == version_before,
+            **_means(members),
+            num_groups=num_gradient,
+            num_zero_advantage=len(self._groups) - num_gradient,
+            num_infra_failures=sum(len(group.members) - len(group.baseline) for group in self._groups),
+            staleness_mean=sum(age * n for age, n in self._ages.items()) / max(1, self._ages.total()),
+            staleness_max=max(self._ages, default=0),
+            staleness_histogram=dict(sorted(self._ages.items())),
+            stats=stats,
+            tokens_per_s=sum(member.num_completion_tokens for member in members) / interval,
+            trainer_idle=max(0.0, 1.0 - self.busy_s / interval),
+            length_bias=self.length_bias(),
+            batch_inflation=num_gradient / self._groups_per_step,
+            wall_s=now - self._started,
+            eta_s=(now - self._started) / made * (self._num_steps - version),
+        )
+        self._reset()
+        return row
+
+    def length_bias(self) -> float:
+        """|mean length consumed / mean length finished − 1|."""
+        consumed, finished = _mean(self._consumed_lengths), _mean(self._finished_lengths)
+        return abs(consumed / finished - 1.0) if finished else 0.0
+
+
+def _count_ages(ages: Counter[int], group: EpisodeGroup, version: int) -> None:
+    for member in group.baseline:
+        for span in member.spans:
+            for run in span.versions:
+                ages[version - run.step] += run.count
+
+
+def _means(members: Sequence[Attempt]) -> dict[str, float]:
+    rewards = [member.reward for member in members if member.reward is not None]
+    return {
+        "success": _mean([reward.success for reward in rewards]),
+        "reward_total": _mean([reward.total for reward in rewards]),
+        "reward_outcome": _mean([reward.outcome for reward in rewards]),
+        "reward_process": _mean([reward.process for reward in rewards]),
+        "reward_latency": _mean([reward.latency for reward in rewards]),
+        "reward_gate": _mean([reward.gate for reward in rewards]),
+        "completion_tokens": _mean([member.num_completion_tokens for member in members]),
+        "tool_calls": _mean([len(member.events) for member in members]),
+        "virtual_ms": _mean([member.timings.virtual_ms for member in members]),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(sum(values)) / len(values) if values else 0.0

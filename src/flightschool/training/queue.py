@@ -1,0 +1,110 @@
+"""The sample queue and its accounts: who is running, who waits, and whether the trainer may step. Pure, no torch.
+
+Staleness of a gradient = trainer version just before the step that applies it − version of its oldest token. A step
+from ``v`` to ``v + 1`` is *held* while some running or waiting group could then be applied with more than ``S``: its
+earliest step would be the next one, from ``v + 1``, so
+
+    step allowed  ⇔  v + 1 − oldest(g) ≤ S  for every running or waiting group g,
+
+where ``oldest`` of a running group is the version it was admitted under (its tokens can only be newer). While a step is
+held, finished groups go on being accumulated into it: nothing is discarded, so neither long nor short episodes are
+favoured, and nothing older than ``S`` trains. The price is that steps can be larger than ``groups_per_step``.
+
+Everything finite: at most ``max_inflight_groups`` run, and admission stops while ``max_waiting`` finished groups wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flightschool.records import EpisodeGroup
+from flightschool.training.journal import oldest_step
+from flightschool.training.settings import TrainingSettings
+
+__all__ = ["SampleQueue", "Waiting"]
+
+
+@dataclass(frozen=True, order=True)
+class Waiting:
+    """A finished group that waits for the trainer; sorts oldest first, then in the order of admission."""
+
+    oldest: int
+    ordinal: int
+    group: EpisodeGroup = field(compare=False)
+
+
+class SampleQueue:
+    """Accounts of one run. Owned by the orchestrator, used on its event loop only."""
+
+    def __init__(self, settings: TrainingSettings, version: int) -> None:
+        self._settings = settings
+        self.version = version
+        """The trainer's version."""
+        self.running: dict[int, int] = {}
+        """Ordinal of each running group → version it was admitted under."""
+        self.waiting: list[Waiting] = []
+        self.num_gradient = 0
+        """Groups accumulated for the coming step."""
+        self.num_flat = 0
+        """Groups without a gradient consumed since the last step."""
+        self.consuming = False
+        """Whether the trainer is at work on a group or a step."""
+
+    @property
+    def max_waiting(self) -> int:
+        """Finished groups beyond which no more are admitted."""
+        return self._settings.groups_per_step * self._settings.max_staleness
+
+    # ------------------------------------------------------------------ admission
+
+    def num_to_admit(self) -> int:
+        """How many groups may be admitted now."""
+        if self._settings.mode == "sync":
+            idle = not (self.running or self.waiting or self.consuming)
+            return max(0, self._num_missing()) if idle else 0
+        if len(self.waiting) >= self.max_waiting:
+            return 0
+        return max(0, self._settings.max_inflight_groups - len(self.running))
+
+    def admit(self, ordinal: int, version: int) -> None:
+        """A group starts under the engine's ``version``."""
+        self.running[ordinal] = version
+
+    def offer(self, ordinal: int, group: EpisodeGroup) -> None:
+        """A group is finished."""
+        self.running.pop(ordinal, None)
+        self.waiting.append(Waiting(oldest_step(group), ordinal, group))
+
+    # ------------------------------------------------------------------ consumption
+
+    def take(self) -> Waiting | None:
+        """The next group to consume: the oldest; in ``sync`` mode only once the whole round is finished."""
+        if not self.waiting or (self._settings.mode == "sync" and self.running):
+            return None
+        first = min(self.waiting)
+        self.waiting.remove(first)
+        return first
+
+    def step_due(self) -> bool:
+        """Whether the trainer should step: enough groups are accumulated and no other would become too old."""
+        if self.num_gradient == 0 or self._num_missing() > 0:
+            return False
+        if self._settings.mode == "sync":
+            return not (self.running or self.waiting)
+        return not self.is_held()
+
+    def is_held(self) -> bool:
+        """Whether stepping now would push a running or waiting group over the bound."""
+        oldest = min([*self.running.values(), *(item.oldest for item in self.waiting)], default=self.version + 1)
+        return self.version + 1 - oldest > self._settings.max_staleness
+
+    def stepped(self, version: int) -> None:
+        """A step was made, or skipped with the version unchanged."""
+        self.version = version
+        self.num_gradient = self.num_flat = 0
+
+    def _num_missing(self) -> int:
+        counted = self.num_gradient + (self.num_flat if self._settings.count_zero_advantage else 0)
+        if self._settings.count_zero_advantage and self.num_gradient == 0:
+            counted = min(counted, self._settings.groups_per_step - 1)  # a step needs a gradient
+        return self._settings.groups_per_step - counted

@@ -1,0 +1,78 @@
+"""What a user may set about a training run. Imports no torch.
+
+Every default has a reason: the learning rate, group sizes and clip bounds are those of a small model that learned a
+two-turn desk in a dozen steps on two cores; ``clip_high`` > ``clip_low`` and the token mean are DAPO's (Yu et al.
+2025); ``tis_cap`` = 2 is the common truncation of the importance weight.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from flightschool.config import Settings
+
+__all__ = ["TrainingSettings"]
+
+
+class TrainingSettings(Settings):
+    """Settings of one run; the table ``[training]`` of a configuration file."""
+
+    algorithm: Literal["grpo", "dr_grpo"] = "grpo"
+    """How rewards of a group become advantages (see ``algorithms``)."""
+    mode: Literal["async", "sync"] = "async"
+    """``async``: generation goes on while the trainer works. ``sync``: each waits for the other."""
+    num_steps: int = Field(default=12, ge=1)
+    """Optimizer steps."""
+    learning_rate: float = Field(default=1e-5, gt=0.0)
+    """Constant learning rate of AdamW."""
+    group_size: int = Field(default=8, ge=2)
+    """Attempts at one task that are compared with one another."""
+    groups_per_step: int = Field(default=4, ge=1)
+    """Groups an optimizer step waits for; staleness may make it wait for more."""
+    count_zero_advantage: bool = False
+    """Whether groups without a gradient count among ``groups_per_step`` (a step still needs one group with one)."""
+    max_staleness: int = Field(default=1, ge=1, le=16)
+    """No gradient comes from a token sampled more than this many versions before the step that applies it."""
+    max_inflight_groups: int = Field(default=6, ge=1)
+    """Groups generated at the same time."""
+    temperature: float = Field(default=1.0, gt=0.0)
+    """Sampling temperature; the trainer scores tokens under the same."""
+    max_new_tokens: int = Field(default=64, ge=1)
+    """Longest completion of one turn."""
+    clip_low: float = Field(default=0.2, gt=0.0, lt=1.0)
+    """The policy ratio is clipped below at 1 − this."""
+    clip_high: float = Field(default=0.28, gt=0.0)
+    """The policy ratio is clipped above at 1 + this."""
+    tis_cap: float = Field(default=2.0, ge=1.0)
+    """Largest importance weight between the trainer's policy and the one that sampled."""
+    max_grad_norm: float = Field(default=1.0, gt=0.0)
+    """Gradients are scaled down to this norm."""
+    process_weight: float = Field(default=0.1, ge=0.0, le=1.0)
+    """Weight of the process term beside the outcome (weight 1), inside the group's normalisation."""
+    latency_weight: float = Field(default=0.0, ge=0.0, le=0.25)
+    """Bound of the latency term: added after normalisation, among correct members only. 0 switches it off, so that
+    groups in which all succeed cost nothing."""
+    noise: str = "clean"
+    """Fault profile of noisy groups: a built-in name or a path."""
+    noisy_share: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of groups that meet the noise; whole groups, so that members are compared under equal weather."""
+    shuffle_rewards: bool = False
+    """Negative control: rewards are permuted within each group before they become advantages."""
+    max_flat_groups: int = Field(default=64, ge=1)
+    """The run ends early, with a reason, after this many groups in a row without a gradient."""
+    checkpoint_every: int = Field(default=4, ge=1)
+    """Steps between checkpoints."""
+    max_pack_tokens: int = Field(default=1024, ge=1)
+    """Tokens that go through the model at once; more members are split into several passes (bounds memory)."""
+    num_threads: int = Field(default=1, ge=1)
+    """Threads of each of the two stations."""
+    device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
+    """Where trainer and engine compute."""
+    separate_process: bool = True
+    """Whether the trainer has a process of its own; False is possible in ``sync`` mode only."""
+    seed: int = 0
+    """Seed of task order, episodes and noise."""
+    time_limit_s: float | None = Field(default=None, gt=0.0)
+    """Wall time after which no further step is begun."""

@@ -1,0 +1,105 @@
+"""Attention over a pack: every segment sees itself causally and the segments above it, with gradients into both.
+
+A prompt that eight members share is computed once, forward and backward; its keys and values are read by all eight,
+and their gradients meet in it. Segments of equal depth are padded into one batch: queries ``[B, T]``, keys and values
+``[B, C + T]`` gathered by index from the flat pack, ``C`` the longest path above. Only the small attention tensors are
+ever padded; all linear layers run on the flat tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from flightschool.training.packing import Pack, Segment
+
+__all__ = ["SharedPrefixAttention"]
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """Segments that are attended in one call."""
+
+    queries_BT: Tensor
+    """Flat index of each query; padding points at the segment's first token."""
+    keys_BC: Tensor
+    """Flat index of each key: the path above, then the segment itself."""
+    mask_BTC: Tensor | None
+    """True where a query may look; None: one segment with nothing above, plainly causal."""
+
+
+class SharedPrefixAttention:
+    """The ``Attention`` strategy of one pack.
+
+    Args:
+        pack: whose tokens the model is run on, unchanged in order.
+        device: where indices and masks live.
+    """
+
+    def __init__(self, pack: Pack, device: torch.device | str = "cpu") -> None:
+        self._buckets = [_bucket(pack, segments, device) for segments in _by_depth(pack)]
+        self._order_N = _flat_order(pack, self._buckets).to(device)
+
+    def __call__(self, layer: int, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
+        """Attend; ``[N, H, F]``."""
+        del layer
+        outs = [self._attend(bucket, q_NHF, k_NKF, v_NKF) for bucket in self._buckets]
+        return torch.cat(outs).index_select(0, self._order_N)
+
+    def _attend(self, bucket: _Bucket, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
+        def gather(x_NHF: Tensor, index_BT: Tensor) -> Tensor:
+            flat = x_NHF.flatten(1).index_select(0, index_BT.flatten())
+            return flat.view(*index_BT.shape, *x_NHF.shape[1:]).transpose(1, 2)
+
+        q, k, v = gather(q_NHF, bucket.queries_BT), gather(k_NKF, bucket.keys_BC), gather(v_NKF, bucket.keys_BC)
+        out = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=bucket.mask_BTC, is_causal=bucket.mask_BTC is None, enable_gqa=q.shape[1] != k.shape[1]
+        )
+        return out.transpose(1, 2).flatten(0, 1)
+
+
+def _by_depth(pack: Pack) -> Iterator[list[Segment]]:
+    depths: dict[int, list[Segment]] = {}
+    for segment in pack.segments:
+        if segment.length:
+            depths.setdefault(len(segment.parents), []).append(segment)
+    for depth in sorted(depths):
+        yield depths[depth]
+
+
+def _bucket(pack: Pack, segments: list[Segment], device: torch.device | str) -> _Bucket:
+    above = [[pack.segments[parent] for parent in segment.parents] for segment in segments]
+    num_above = [sum(parent.length for parent in parents) for parents in above]
+    longest, deepest = max(segment.length for segment in segments), max(num_above)
+    queries = torch.empty(len(segments), longest, dtype=torch.long)
+    keys = torch.zeros(len(segments), deepest + longest, dtype=torch.long)
+    mask = torch.zeros(len(segments), 1, longest, deepest + longest, dtype=torch.bool)
+    causal = torch.ones(longest, longest, dtype=torch.bool).tril()
+    for b, (segment, parents) in enumerate(zip(segments, above, strict=True)):
+        queries[b] = torch.arange(longest).clamp(max=segment.length - 1) + segment.start
+        if parents:
+            path = torch.cat([torch.arange(p.start, p.start + p.length) for p in parents])
+            keys[b, : len(path)] = path
+        keys[b, deepest:] = queries[b]
+        mask[b, 0, :, : num_above[b]] = True
+        mask[b, 0, :, deepest:] = causal
+    if len(segments) == 1 and deepest == 0:
+        return _Bucket(queries.to(device), keys.to(device), None)
+    return _Bucket(queries.to(device), keys.to(device), mask.to(device))
+
+
+def _flat_order(pack: Pack, buckets: list[_Bucket]) -> Tensor:
+    """Where each flat token's output stands among the concatenated outputs of the buckets."""
+    order = torch.empty(pack.num_tokens, dtype=torch.long)
+    rows: Callable[[Tensor], Tensor] = lambda index: torch.arange(index.numel())  # noqa: E731
+    offset = 0
+    for bucket in buckets:
+        flat = bucket.queries_BT.flatten().cpu()
+        # Padding repeats a segment's last token *after* it: written in reverse, the true place is what remains.
+        order[flat.flip(0)] = offset + rows(flat).flip(0)
+        offset += flat.numel()
+    return order

@@ -1,0 +1,259 @@
+"""The trainer: weights, gradients and optimizer of one model. It does not know which algorithm runs.
+
+Gradients of the *summed* loss are accumulated group by group, so memory is bounded by one pack however many groups a
+step turns out to hold; the step divides once by the algorithm's denominator. Only positions that predict a trained
+token go through the output head, a chunk at a time: logits of all tokens never exist together.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from flightschool.engines.folders import LoadedModel, load_model, save_model
+from flightschool.errors import TokenContractError
+from flightschool.records import WeightsVersion
+from flightschool.training.algorithms import ALGORITHMS
+from flightschool.training.folders import durable_folder
+from flightschool.training.loss import Limits, LossSums, policy_loss, score_tokens
+from flightschool.training.messages import Accumulated, Manifest, Stepped, StepStats, TrainerSpec, TrainGroup
+from flightschool.training.packing import Pack, pack_group
+from flightschool.training.publisher import WeightsWriter
+from flightschool.training.settings import TrainingSettings
+from flightschool.training.shared_prefix import SharedPrefixAttention
+
+__all__ = ["PackTensors", "TorchTrainer", "head_losses"]
+
+HEAD_CHUNK = 256
+"""Positions that go through the output head at once: [256, vocabulary] in float32."""
+
+
+@dataclass(frozen=True)
+class PackTensors:
+    """The targets of a pack as tensors."""
+
+    predictors_M: Tensor
+    token_ids_M: Tensor
+    behaviour_M: Tensor
+    advantages_M: Tensor
+    temperatures_M: Tensor
+
+    @classmethod
+    def of(cls, pack: Pack, device: torch.device) -> PackTensors:
+        """Tensors on ``device``."""
+        rows = pack.targets
+        return cls(
+            torch.tensor([row.predictor for row in rows], dtype=torch.long, device=device),
+            torch.tensor([row.token_id for row in rows], dtype=torch.long, device=device),
+            torch.tensor([row.logprob for row in rows], dtype=torch.float32, device=device),
+            torch.tensor([row.advantage for row in rows], dtype=torch.float32, device=device),
+            torch.tensor([row.temperature for row in rows], dtype=torch.float32, device=device),
+        )
+
+
+class TorchTrainer:
+    """Trains in place; see ``server`` for the conversation it is driven by.
+
+    Args:
+        spec: where everything is.
+
+    Raises:
+        ModelFolderError: the model cannot be loaded.
+    """
+
+    def __init__(self, spec: TrainerSpec) -> None:
+        self.settings = TrainingSettings.model_validate_json(spec.settings)
+        torch.set_num_threads(self.settings.num_threads)
+        torch.manual_seed(self.settings.seed)
+        self._spec = spec
+        self._run_dir = Path(spec.run_dir)
+        self._device = torch.device(self.settings.device)
+        self._loaded: LoadedModel = load_model(spec.model, device=self._device)
+        self.model = self._loaded.model
+        self._parameters = dict(self.model.named_parameters())
+        for parameter in self._parameters.values():
+            parameter.requires_grad_(True)
+        self._optimizer = torch.optim.AdamW(
+            self._parameters.values(), lr=self.settings.learning_rate, weight_decay=0.0, fused=True
+        )
+        self._denominator = ALGORITHMS[self.settings.algorithm].denominator
+        self._limits = Limits(self.settings.clip_low, self.settings.clip_high, self.settings.tis_cap)
+        self.step_number = spec.step
+        if spec.checkpoint:
+            self._restore(Path(spec.checkpoint))
+        self._writer = WeightsWriter(Path(spec.weights), self._parameters) if spec.weights else None
+        self._clear()
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters, tied ones once."""
+        return sum(parameter.numel() for parameter in self._parameters.values())
+
+    def publish(self) -> WeightsVersion:
+        """Make the present weights visible under the present step."""
+        version = WeightsVersion(run=self._spec.run, incarnation=self._spec.incarnation, step=self.step_number)
+        return self._writer.write(self._parameters, version) if self._writer else version
+
+    # ------------------------------------------------------------------ gradient
+
+    def accumulate(self, group: TrainGroup) -> Accumulated:
+        """Add the gradient of a group.
+
+        Raises:
+            TokenContractError: a completion is not token-exact.
+        """
+        started = time.perf_counter()
+        packs = pack_group(group, newest_step=self.step_number, max_tokens=self.settings.max_pack_tokens)
+        before = self._sums.num_tokens
+        for pack in packs:
+            self._sums.add(self._backward(pack))
+        self._groups.append(group)
+        self._num_members += len({target.member for pack in packs for target in pack.targets})
+        num_forward = sum(pack.num_tokens for pack in packs)
+        self._num_forward += num_forward
+        seconds = time.perf_counter() - started
+        self._seconds += seconds
+        return Accumulated(
+            num_forward_tokens=num_forward,
+            num_trained_tokens=int(self._sums.num_tokens - before),
+            seconds=seconds,
+        )
+
+    def _backward(self, pack: Pack) -> LossSums:
+        tokens_N = torch.tensor(pack.tokens_N, dtype=torch.long, device=self._device)
+        positions_N = torch.tensor(pack.positions_N, dtype=torch.long, device=self._device)
+        hidden_ND = self.model(tokens_N, positions_N, SharedPrefixAttention(pack, self._device))
+        # The head works on a leaf of its own: its chunks go backward one by one, the body once at the end.
+        leaf_ND = hidden_ND.detach().requires_grad_(True)
+        sums = head_losses(self.model.logits, leaf_ND, PackTensors.of(pack, self._device), self._limits)
+        if leaf_ND.grad is not None:
+            hidden_ND.backward(leaf_ND.grad)
+        return sums
+
+    # ------------------------------------------------------------------ step
+
+    def step(self) -> Stepped:
+        """Divide, clip, apply and publish; or skip, if loss or gradient are not finite."""
+        started = time.perf_counter()
+        denominator = self._step_denominator()
+        gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
+        norm = float(torch.nn.utils.get_total_norm(gradients)) / denominator if gradients else 0.0
+        version = None
+        if math.isfinite(norm) and math.isfinite(self._sums.loss):
+            scale = min(1.0, self.settings.max_grad_norm / (norm + 1e-6)) / denominator
+            torch._foreach_mul_(gradients, scale)
+            self._optimizer.step()
+            self.step_number += 1
+            version = self.publish()
+        else:
+            self._keep_batch()
+        stats = self._stats(norm, denominator, self._seconds + time.perf_counter() - started)
+        self._clear()
+        return Stepped(version=version, stats=stats)
+
+    def _step_denominator(self) -> float:
+        if self._denominator == "token_mean":
+            return max(1.0, self._sums.num_tokens)
+        return max(1.0, float(self._num_members * self.settings.max_new_tokens))
+
+    def _stats(self, norm: float, denominator: float, seconds: float) -> StepStats:
+        sums = self._sums
+        count = max(1.0, sums.num_tokens)
+        return StepStats(
+            loss=sums.loss / denominator,
+            grad_norm=norm,
+            num_trained_tokens=int(sums.num_tokens),
+            num_forward_tokens=self._num_forward,
+            entropy=sums.entropy / count,
+            ess=sums.ess,
+            k1=sums.k1 / count,
+            k3=sums.k3 / count,
+            clip_share=sums.num_clipped / count,
+            tis_share=sums.num_truncated / count,
+            max_abs_mismatch=sums.max_abs_mismatch,
+            seconds=seconds,
+        )
+
+    def _clear(self) -> None:
+        for parameter in self._parameters.values():  # kept and zeroed: fresh pages cost more than a memset
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+        self._sums = LossSums()
+        self._groups: list[TrainGroup] = []
+        self._num_members = self._num_forward = 0
+        self._seconds = 0.0
+
+    def _keep_batch(self) -> None:
+        folder = self._run_dir / "kept"
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"incarnation-{self._spec.incarnation}-step-{self.step_number:06d}-{time.time_ns()}.msgpack"
+        (folder / name).write_bytes(msgspec.msgpack.encode(self._groups))
+
+    # ------------------------------------------------------------------ durability
+
+    def save(self, directory: Path, manifest: Manifest) -> None:
+        """A checkpoint: weights, optimizer and manifest by one rename."""
+        with durable_folder(directory) as fresh:
+            save_file({k: v.detach().cpu().contiguous() for k, v in self._parameters.items()}, fresh / "model.safetensors")
+            torch.save(self._optimizer.state_dict(), fresh / "optimizer.pt")
+            (fresh / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+
+    def export(self, directory: Path) -> str:
+        """Write the model as a Hugging Face folder; returns its digest."""
+        return save_model(self._loaded, directory)
+
+    def _restore(self, directory: Path) -> None:
+        state = load_file(directory / "model.safetensors")
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(state[name])
+        self._optimizer.load_state_dict(torch.load(directory / "optimizer.pt", weights_only=True))
+
+
+def head_losses(
+    logits: Callable[[Tensor], Tensor], leaf_ND: Tensor, targets: PackTensors, limits: Limits
+) -> LossSums:
+    """Loss of all targets; its gradient is added to ``leaf_ND.grad`` and to the head's parameters.
+
+    Args:
+        logits: hidden states ``[m, D]`` → logits ``[m, V]``.
+        leaf_ND: hidden states of the pack, a leaf.
+        targets: what was sampled.
+        limits: clip and truncation.
+    """
+    sums = LossSums()
+    for start in range(0, targets.token_ids_M.numel(), HEAD_CHUNK):
+        part = slice(start, start + HEAD_CHUNK)
+        token_ids_M, temperatures_M = targets.token_ids_M[part], targets.temperatures_M[part]
+        behaviour_M = targets.behaviour_M[part]
+        logits_MV = logits(leaf_ND.index_select(0, targets.predictors_M[part]))
+        scored = score_tokens(logits_MV.detach(), token_ids_M, temperatures_M)
+        _refuse_fill(scored.logprobs_M, behaviour_M)
+        logprobs_M = scored.logprobs_M.requires_grad_(True)
+        loss, part_sums = policy_loss(logprobs_M, logprobs_M, behaviour_M, targets.advantages_M[part], limits)
+        (slope_M,) = torch.autograd.grad(loss, logprobs_M)
+        slope_M = slope_M / temperatures_M
+        gradient_MV = scored.probabilities_MV.mul_(-slope_M.unsqueeze(1))
+        gradient_MV.scatter_add_(1, token_ids_M.unsqueeze(1), slope_M.unsqueeze(1))
+        logits_MV.backward(gradient_MV.to(logits_MV.dtype))
+        part_sums.entropy = scored.entropy
+        sums.add(part_sums)
+    return sums
+
+
+def _refuse_fill(logprobs_M: Tensor, behaviour_M: Tensor) -> None:
+    """A token recorded as certain that the trainer finds unlikely was not certain: its log-probability is a fill."""
+    if bool(((behaviour_M == 0.0) & (logprobs_M < -1.0)).any()):
+        raise TokenContractError(
+            "a log-probability of exactly 0.0 belongs to a token that the model finds unlikely",
+            expected="behaviour log-probabilities of sampled tokens",
+            mend="the engine fills in zeros where it should report; enable its log-probabilities",
+        )

@@ -1,0 +1,51 @@
+"""The trainer as a process: ``python -m flightschool.training.trainer_process FD PARENT``.
+
+``FD`` is one end of a socket pair inherited from the parent. The process ends when it is told to, when the other end is
+closed, and, even in the middle of a long computation, when the parent is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+
+from flightschool.training.messages import TrainerSpec
+from flightschool.training.server import TrainerCore, serve
+
+__all__ = ["ORPHANED", "build_torch_trainer", "die_with", "main"]
+
+ORPHANED = 3
+"""Exit code of a trainer whose parent is gone."""
+_POLL_S = 0.5
+
+
+def die_with(parent: int) -> None:
+    """End this process soon after ``parent`` ends, whatever the main thread is doing."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL_S)
+        os._exit(ORPHANED)
+
+    threading.Thread(target=watch, name="die-with-parent", daemon=True).start()
+
+
+def build_torch_trainer(spec: TrainerSpec) -> TrainerCore:
+    """The real trainer; torch is imported here, after the number of threads was set by the environment."""
+    from flightschool.training.trainer import TorchTrainer
+
+    return TorchTrainer(spec)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve on the inherited descriptor."""
+    descriptor, parent = (int(argument) for argument in arguments)
+    die_with(parent)
+    serve(Connection(descriptor), build_torch_trainer)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,19 @@
+"""Verification: declared checks on immutable evidence, and one reward made of them.
+
+``flightschool.verification.worker`` is run as a program of its own and therefore not imported here.
+"""
+
+from flightschool.verification.regrade import GradeItem, SeparateGrader, agree, regrade
+from flightschool.verification.reward import OutcomeReward, RewardSettings
+from flightschool.verification.verifier import JUDGE_VERSION, CheckVerifier
+
+__all__ = [
+    "JUDGE_VERSION",
+    "CheckVerifier",
+    "GradeItem",
+    "OutcomeReward",
+    "RewardSettings",
+    "SeparateGrader",
+    "agree",
+    "regrade",
+]
