@@ -7,7 +7,7 @@ and the audit goes on, since one broken task must not hide the others' defects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from flightschool.audit.examination import Examination, Examiner, Play
@@ -54,14 +54,14 @@ def audit_environment(
     neighbourhood = Neighbourhood(environment, seed)
     examiner = Examiner(environment, composition)
     reports: dict[str, list[ProbeReport]] = {task.id: [] for task in chosen}
-    exams: list[Examination] = []
+    habits: dict[str, ceiling.HabitPasses] = {}
     try:
         for start in range(0, len(chosen), BATCH_SIZE):
             evidence: list[tuple[str, Play]] = []
             for offset, task in enumerate(chosen[start : start + BATCH_SIZE]):
                 exam = _examine(task, examiner, neighbourhood, seed, reports[task.id])
                 if exam is not None:
-                    exams.append(exam)
+                    habits[task.id] = (task.stratum, exam.habit_passes)
                     evidence += _evidence(exam)
                 if progress is not None:
                     progress(start + offset + 1, len(chosen))
@@ -69,7 +69,7 @@ def audit_environment(
                 _regrade(evidence, neighbourhood, reports)
     finally:
         examiner.close()
-    _ceiling(exams, environment, reports)
+    _ceiling(habits, neighbourhood, environment, reports)
     return tuple(_audit(task, environment, neighbourhood, reports[task.id]) for task in chosen)
 
 
@@ -90,8 +90,7 @@ def _examine(
     exam = Examination(
         task=task, examiner=examiner, neighbourhood=neighbourhood, seed=seed, initial_state=initial_state
     )
-    for probe in PROBES:
-        reports.append(_run(probe.name, partial(probe.run, exam)))
+    reports.extend(_run(probe.name, partial(probe.run, exam)) for probe in PROBES)
     return exam
 
 
@@ -117,17 +116,21 @@ def _regrade(
         reports[task_id].append(report)
 
 
-def _ceiling(exams: Sequence[Examination], environment: Environment, reports: dict[str, list[ProbeReport]]) -> None:
-    found = ceiling.findings(exams, environment.strata)
-    for exam in exams:
-        finding = found.get(exam.task.stratum)
-        tried = set(exam.habit_passes) >= {s for s, calls in exam.neighbourhood.habits.items() if calls}
+def _ceiling(
+    habits: Mapping[str, ceiling.HabitPasses],
+    neighbourhood: Neighbourhood,
+    environment: Environment,
+    reports: dict[str, list[ProbeReport]],
+) -> None:
+    found = ceiling.findings(list(habits.values()), environment.strata)
+    for task_id, (stratum, passes) in habits.items():
+        finding = found.get(stratum)
         report = ProbeReport(
             probe=ceiling.NAME,
             findings=(finding,) if finding is not None else (),
-            error="" if tried else "the habits could not all be tried",
+            error="" if set(passes) >= set(neighbourhood.habits) else "the habits could not all be tried",
         )
-        reports[exam.task.id].append(report)
+        reports[task_id].append(report)
 
 
 def _audit(

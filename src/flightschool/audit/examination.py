@@ -14,7 +14,7 @@ from functools import cached_property
 from flightschool.audit.mutants import Mutant, is_equivalent, mutants_of
 from flightschool.audit.neighbourhood import Neighbourhood
 from flightschool.audit.values import values_in
-from flightschool.digest import digest
+from flightschool.digest import derive_seed, digest
 from flightschool.errors import InfrastructureError
 from flightschool.protocols import Environment, RewardComposition
 from flightschool.records import (
@@ -30,6 +30,8 @@ from flightschool.records import (
 from flightschool.rollouts import EpisodeRunner, MessagesPolicy, Policy
 
 __all__ = ["Examination", "Examiner", "Play", "turns_of"]
+
+NUM_RERUNS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +138,8 @@ class Examination:
     initial_state: bytes
     habit_passes: dict[str, bool] = field(default_factory=dict)
     """Stratum → whether its habit passed this task; read by the ceiling."""
+    played: dict[str, Play] = field(default_factory=dict)
+    """Mutants played so far, by name."""
 
     @property
     def reference(self) -> Reference:
@@ -166,6 +170,17 @@ class Examination:
         return self.play(self.reference.oracle, "oracle")
 
     @cached_property
+    def reruns(self) -> tuple[Play, ...]:
+        """The oracle again, under other seeds: other latencies, the same work."""
+        seeds = [derive_seed("audit-rerun", self.seed, number) for number in range(NUM_RERUNS)]
+        return tuple(self.play(self.reference.oracle, "oracle", seed=seed) for seed in seeds)
+
+    @property
+    def is_reproducible(self) -> bool:
+        """Whether the oracle always ended in the same state."""
+        return all(again.attempt.end_state == self.oracle.attempt.end_state for again in self.reruns)
+
+    @cached_property
     def mutants(self) -> tuple[Mutant, ...]:
         """Wrong variants of the oracle, duplicates left out."""
         found = mutants_of(
@@ -179,11 +194,17 @@ class Examination:
         distinct = {str([(c.name, c.arguments) for c in mutant.calls]): mutant for mutant in found}
         return tuple(distinct.values())
 
+    def play_mutant(self, mutant: Mutant) -> Play:
+        """Play a mutant, once."""
+        if mutant.name not in self.played:
+            self.played[mutant.name] = self.play(mutant.calls, f"mutant: {mutant.name}")
+        return self.played[mutant.name]
+
     @cached_property
     def refused_mutant(self) -> Play | None:
         """A mutant that is no equivalent, for probes that repeat a judgement of wrong work."""
         for mutant in self.mutants:
-            play = self.play(mutant.calls, f"mutant: {mutant.name}")
+            play = self.play_mutant(mutant)
             if not self.is_equivalent(play):
                 return play
         return None

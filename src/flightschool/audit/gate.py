@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from flightschool.audit.verdicts import environment_wide
 from flightschool.errors import GateError
-from flightschool.governance import AuditLog
+from flightschool.governance import AuditLog, override
 from flightschool.protocols import Environment, Store
 from flightschool.records import AuditVerdict, Task, TaskAudit
 from flightschool.verification import CheckVerifier
@@ -73,6 +73,7 @@ def require_sound(
 
     Raises:
         GateError: a task is barred or unaudited, or a finding concerns the whole environment, and no one overrides.
+        InputError: an override without a name or without a reason.
     """
     index = AuditIndex(store, environment)
     found = [(task, index.find(task)) for task in tasks]
@@ -85,11 +86,11 @@ def require_sound(
     wide = environment_wide(audits)
     if not refused and not wide:
         return audits
-    if actor and reason:
-        detail = {"reason": reason, "refused": refused, "environment_wide": [finding.what for finding in wide]}
-        AuditLog(store).append(actor, "override audit gate", environment.name, detail)
-        return audits
-    raise _refusal(environment.name, refused, [finding.what for finding in wide])
+    refusal = _refusal(environment.name, refused, [finding.what for finding in wide])
+    if not (actor or reason):
+        raise refusal
+    override(AuditLog(store), "audit", f"{environment.name}: {refusal.what}", actor, reason)
+    return audits
 
 
 def _refusal(environment: str, refused: Sequence[str], wide: Sequence[str]) -> GateError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from flightschool.audit.mutants import DECLINE
 from flightschool.records import Effect, Json, ToolCall, ToolSpec
@@ -54,7 +54,7 @@ def _junk_array(schema: Mapping[str, Json]) -> list[Json]:
     return [_junk(schema.get("items", {})) for _ in range(max(1, schema.get("minItems", 1)))]
 
 
-_JUNK_BY_TYPE = {
+_JUNK_BY_TYPE: dict[str, Callable[[Mapping[str, Json]], Json]] = {
     "string": _junk_string,
     "integer": _junk_number,
     "number": _junk_number,

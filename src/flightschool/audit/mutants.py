@@ -88,7 +88,7 @@ def is_equivalent(
         return False
     demanding = [check for check in reference.checks if check.kind is not CheckKind.PROCESS]
     rules = [check.rule for check in demanding if isinstance(check.rule, CallCheck)]
-    if any(_count(rule, oracle[1]) != _count(rule, mutant[1]) for rule in rules):
+    if any(_demanded(rule, oracle[1]) != _demanded(rule, mutant[1]) for rule in rules):
         return False
     return _irreversible(oracle[1]) == _irreversible(mutant[1])
 
@@ -128,7 +128,8 @@ def _successful(events: Sequence[ToolEvent]) -> list[ToolEvent]:
     return [event for event in events if not event.result.is_error]
 
 
-def _count(rule: CallCheck, events: Sequence[ToolEvent]) -> int:
+def _demanded(rule: CallCheck, events: Sequence[ToolEvent]) -> int:
+    """How many of the calls that a check demands were made."""
     count = 0
     for event in _successful(events):
         if rule.before is not None and event.call.name == rule.before:
@@ -136,7 +137,7 @@ def _count(rule: CallCheck, events: Sequence[ToolEvent]) -> int:
         arguments = event.call.arguments
         matches = all(name in arguments and arguments[name] == value for name, value in rule.arguments.items())
         count += event.call.name == rule.tool and matches
-    return count
+    return min(count, rule.least)
 
 
 def _irreversible(events: Sequence[ToolEvent]) -> Counter[tuple[str, bytes]]:

@@ -6,7 +6,7 @@ tries are the environment's own solutions, not random calls.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 
 from flightschool.audit.junk import junk_arguments
@@ -17,6 +17,7 @@ from flightschool.digest import canonical_json, derive_random
 from flightschool.errors import NotFoundError
 from flightschool.protocols import Environment
 from flightschool.records import Effect, Json, Reference, Task, ToolCall, ToolSpec
+from flightschool.tasks import families_of, strata_of
 
 __all__ = ["Neighbourhood", "same_calls"]
 
@@ -47,8 +48,8 @@ class Neighbourhood:
         views = ((agent_view(task, self.shown(task)), self.oracle(task)) for task in self.tasks)
         self.texts = SharedTexts(views)
         self._seed = seed
-        self._families = _grouped(self.tasks, "family")
-        self._strata = _grouped(self.tasks, "stratum")
+        self._families = families_of(self.tasks)
+        self._strata = strata_of(self.tasks)
         self.habits = {stratum: self._habit(tasks) for stratum, tasks in self._strata.items()}
         """Stratum → its most common call template."""
 
@@ -101,13 +102,6 @@ class Neighbourhood:
             ToolCall(id=f"habit-{place}", name=name, arguments=_most_common_each([o[place].arguments for o in alike]))
             for place, name in enumerate(names)
         )
-
-
-def _grouped(tasks: Sequence[Task], attribute: str) -> dict[str, list[Task]]:
-    groups: dict[str, list[Task]] = defaultdict(list)
-    for task in tasks:
-        groups[getattr(task, attribute)].append(task)
-    return groups
 
 
 def _most_common(values: Sequence[Json]) -> Json:

@@ -114,7 +114,9 @@ def _other_number(value: float, schema: Mapping[str, Json]) -> float:
 
 def _other_string(value: str, seen: Sequence[Json], others: Sequence[Json]) -> str:
     shape = _shape(value)
-    for candidate in (*seen, *others):
+    # an id names its kind, so any id of its shape that was read will do; a bare word does not, so other uses come first
+    near = (*seen, *others) if _DIGITS.search(value) else (*others, *seen)
+    for candidate in near:
         if isinstance(candidate, str) and candidate != value and _shape(candidate) == shape:
             return candidate
     return next((o for o in others if isinstance(o, str)), _changed(value))

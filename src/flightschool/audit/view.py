@@ -93,7 +93,8 @@ class SharedTexts:
         values = self._values.get(text, {}).get(where, set()) | {value}
         if len(values) == 1:
             return True
-        return _is_identifier(value) and any(stands_in(other, text) for other in values - {value})
+        names_something = any(sign.isdigit() for sign in value)
+        return names_something and any(stands_in(other, text) for other in values - {value})
 
 
 def leaks(view: Mapping[str, str], secrets: Sequence[Secret]) -> Iterator[tuple[str, Secret]]:
@@ -105,13 +106,11 @@ def leaks(view: Mapping[str, str], secrets: Sequence[Secret]) -> Iterator[tuple[
 
 
 def stands_in(value: str, text: str) -> bool:
-    """Whether ``value`` stands in ``text`` as a whole word, letter case aside (``WO-1`` does not stand in ``WO-10``)."""
+    """Whether ``value`` stands in ``text`` as a whole word, whatever its case (``A-1`` does not stand in ``A-10``)."""
     return re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", text, re.IGNORECASE) is not None
 
 
-def _read_before_written(
-    events: Sequence[ToolEvent], specs: Mapping[str, ToolSpec]
-) -> Iterator[tuple[str, Json]]:
+def _read_before_written(events: Sequence[ToolEvent], specs: Mapping[str, ToolSpec]) -> Iterator[tuple[str, Json]]:
     read: set[str] = set()
     for event in events:
         if event.effect is Effect.READ:

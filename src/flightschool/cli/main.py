@@ -57,17 +57,24 @@ def build_app() -> typer.Typer:
     return app
 
 
-def _root(
-    version: bool = typer.Option(False, "--version", help="Print the version and end.", is_eager=True),
-) -> None:
-    if version:
+def _version(asked: bool) -> None:
+    if asked:
         sys.stdout.write(f"flightschool {__version__}\n")
         raise typer.Exit
 
 
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True, callback=_version),
+) -> None:
+    del version  # the callback has answered
+
+
 def command_tree() -> Any:
-    """The parsed command with its verbs and options, for tests and documentation."""
-    return typer.main.get_command(build_app())
+    """The parsed command with its verbs and options, in the order of the flow."""
+    tree: Any = typer.main.get_command(build_app())
+    # The library lists plain verbs before groups of verbs; people look for them along the way of the data.
+    tree.commands = {name: tree.commands[name] for name in VERB_FILES if name in tree.commands}
+    return tree
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -120,7 +127,3 @@ def _fail(error: Exception) -> int:
     told = as_flightschool_error(error) or unexpected(error)
     output.show_error(told)
     return told.exit_code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

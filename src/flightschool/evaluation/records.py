@@ -6,12 +6,17 @@ training signal and a suite measures.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import msgspec
 
 from flightschool.digest import digest as content_digest
+from flightschool.errors import NotFoundError
 from flightschool.records import EndReason, Measurement, Outcome, Record, Suite
+from flightschool.statistics import McNemar
 
-__all__ = ["Comparison", "Difference", "EvaluationItem", "EvaluationRun", "Frozen", "McNemar", "Summary"]
+__all__ = ["Comparison", "Difference", "EvaluationItem", "EvaluationRun", "Frozen", "Pool", "Summary"]
 
 
 class Frozen(Record, frozen=True, kw_only=True):
@@ -22,6 +27,16 @@ class Frozen(Record, frozen=True, kw_only=True):
     """None when no fraction was set aside."""
     pool: tuple[str, ...]
     """Ids of the tasks of families that neither the suite nor the holdout touches."""
+    left_out: tuple[str, ...] = ()
+    """Kinships by wording for which families were taken out of the pool."""
+
+
+class Pool(Record, frozen=True, kw_only=True):
+    """What a freeze left to train on."""
+
+    suite: str
+    suite_digest: str
+    tasks: tuple[str, ...]
 
 
 class EvaluationItem(Record, frozen=True, kw_only=True):
@@ -61,6 +76,7 @@ class EvaluationRun(Record, frozen=True, kw_only=True):
     noise: str
     """Name of the fault profile; ``clean`` without faults."""
     noise_digest: str
+    composition_digest: str
     repeats: int
     seed: int
     holdout: bool
@@ -77,7 +93,7 @@ class EvaluationRun(Record, frozen=True, kw_only=True):
     @property
     def missing_share(self) -> float:
         """Share of the items without a grade."""
-        return self.num_missing / len(self.items)
+        return self.num_missing / len(self.items) if self.items else 0.0
 
     @property
     def graded(self) -> tuple[EvaluationItem, ...]:
@@ -109,8 +125,8 @@ class Summary(Record, frozen=True, kw_only=True):
     """What a reader must not overlook."""
 
     def measurement(self, name: str) -> Measurement:
-        """The measurement of this name. Raises ``KeyError``."""
-        return next(m for m in self.measurements if m.name == name)
+        """The measurement of this name. Raises ``NotFoundError``."""
+        return _named(name, self.measurements)
 
 
 class Difference(Record, frozen=True, kw_only=True):
@@ -133,14 +149,6 @@ class Difference(Record, frozen=True, kw_only=True):
     """``candidate``, ``baseline``, or None when the interval holds 0."""
 
 
-class McNemar(Record, frozen=True, kw_only=True):
-    """Paired successes of the first repeats, with the exact test (two-sided)."""
-
-    only_before: int
-    only_after: int
-    p_value: float
-
-
 class Comparison(Record, frozen=True, kw_only=True):
     """Two runs on one suite; the headline is success weighted by traffic."""
 
@@ -161,5 +169,20 @@ class Comparison(Record, frozen=True, kw_only=True):
     num_missing_after: int
 
     def difference(self, name: str) -> Difference:
-        """The difference of this name. Raises ``StopIteration`` if there is none."""
-        return next(d for d in self.differences if d.name == name)
+        """The difference of this name. Raises ``NotFoundError``."""
+        return _named(name, self.differences)
+
+
+N = TypeVar("N", Measurement, Difference)
+
+
+def _named(name: str, candidates: Sequence[N]) -> N:
+    for candidate in candidates:
+        if candidate.name == name:
+            return candidate
+    raise NotFoundError(
+        f"nothing named {name!r} was measured",
+        where="evaluation",
+        expected=", ".join(candidate.name for candidate in candidates),
+        mend="use one of these names",
+    )

@@ -89,7 +89,7 @@ class TimeoutBeforeWrite(FaultStrike):
     effects = CHANGES
     meaning = "time-out, and the write did not happen"
 
-    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002, D102
+    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002
         return self._error(call, _TIMEOUT_TEXT), TIMEOUT_MS
 
 
@@ -101,7 +101,7 @@ class TimeoutAfterWrite(FaultStrike):
     effects = CHANGES
     meaning = "time-out, but the write did happen"
 
-    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002, D102
+    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002
         result = run()
         if result.is_error:
             return result, 0.0  # the domain refused the write: nothing happened that could be hidden
@@ -116,7 +116,7 @@ class TimeoutOfRead(FaultStrike):
     effects = READS
     meaning = "time-out of a read"
 
-    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002, D102
+    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002
         return self._error(call, _TIMEOUT_TEXT), TIMEOUT_MS
 
 
@@ -128,7 +128,7 @@ class RateLimited(FaultStrike):
     effects = ALL
     meaning = "429 with retry-after; nothing happened"
 
-    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002, D102
+    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002
         return self._error(call, f"429 too many requests; retry after {_RETRY_AFTER_S} s"), _RETRY_AFTER_S * 1000.0
 
 
@@ -140,7 +140,7 @@ class ServerError(FaultStrike):
     effects = ALL
     meaning = "503; nothing happened"
 
-    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002, D102
+    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002
         return self._error(call, "503 service unavailable; try again"), 0.0
 
 
@@ -155,7 +155,7 @@ class StaleRead(FaultStrike):
     effects = READS
     meaning = "answer from an earlier real state of this episode"
 
-    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: D102
+    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:
         present = run()
         for world in reversed(history):
             earlier = render_reply(call, world.execute(call))
@@ -172,7 +172,7 @@ class TruncatedJson(FaultStrike):
     effects = READS
     meaning = "answer cut in the middle"
 
-    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002, D102
+    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002
         result = run()
         # cut somewhere in the middle half
         cut = int(len(result.content) * (0.25 + self._fraction / 2))
@@ -193,7 +193,7 @@ class EmptyResult(FaultStrike):
     effects = READS
     meaning = "empty answer although there is data"
 
-    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002, D102
+    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002
         result = run()
         content = None if result.is_error else _emptied(result.content)
         return (result, 0.0) if content is None else (self._altered(result, content), 0.0)
@@ -207,7 +207,7 @@ class LatencySpike(FaultStrike):
     effects = ALL
     meaning = "the call works, slowly"
 
-    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002, D102
+    def apply(self, run: Run, history: Sequence[World], call: ToolCall) -> Struck:  # noqa: ARG002
         result = run()
         extra_ms = max(_SPIKE_FACTOR * self._spec.latency.median_ms, _SPIKE_LEAST_MS)
         return msgspec.structs.replace(result, fault=self.fault), extra_ms

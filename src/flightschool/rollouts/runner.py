@@ -132,7 +132,7 @@ class EpisodeRunner:
             reward=reward,
             end_state=self._keep_blob(evidence.end_state),
             timings=Timings(virtual_ms=clock.now_ms, wall_s=time.perf_counter() - started),
-            noise=weather_profile.name if weather_profile else "clean",
+            noise=weather_profile.label if weather_profile else "clean",
             detail=detail,
         )
 

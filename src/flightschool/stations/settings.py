@@ -85,8 +85,10 @@ class SuiteTable(Settings):
 class EvaluationTable(Settings):
     """``[evaluation]``: how is measured."""
 
-    temperature: float = Field(default=0.0, ge=0.0)
-    """0 = greedy: the policy as it would be served."""
+    temperature: float = Field(default=1.0, ge=0.0)
+    """Sampling temperature; 1 is the policy that is trained, 0 its likeliest token."""
+    greedy: bool = True
+    """Whether greedy decoding is measured beside it: part of a gain may be mere sharpening."""
     repeats: int = Field(default=1, ge=1)
     """Attempts a task."""
     concurrency: int = Field(default=32, ge=1)

@@ -23,7 +23,8 @@ DRIVER_ERRORS = (sa.exc.SQLAlchemyError, sqlite3.Error)
 BUSY_TIMEOUT_S = 60.0
 """How long a writer waits for another process's write; single writes last milliseconds."""
 
-_SUPPORTED = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+# Both dialects spell their upsert alike, but SQLAlchemy has no common type for it.
+_SUPPORTED: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 _metadata = sa.MetaData()
 _meta = sa.Table(

@@ -54,7 +54,7 @@ class SqlStore:
         except ValueError as error:
             raise StoreError(
                 f"wrong database URL: {error}",
-                where=url.split("@")[-1],
+                where=url.rsplit("@", maxsplit=1)[-1],
                 expected="sqlite:///path/to/file or postgresql+psycopg://host/name",
                 mend="correct the URL in flightschool.toml",
             ) from error
@@ -150,8 +150,9 @@ class SqlStore:
             values = {"kind": kind, "prefix": prefix, "length": len(prefix), "after": after, "limit": _PAGE_ROWS}
             with self._transaction() as connection:
                 rows = connection.execute(self._statements.page, values).all()
-            for after, key, payload in rows:
+            for position, key, payload in rows:
                 yield key, self._decode(kind, key, payload, type_)
+                after = position
             if len(rows) < _PAGE_ROWS:
                 return
 

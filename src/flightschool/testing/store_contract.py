@@ -114,9 +114,7 @@ class StoreContract:
 
         def race(name: str) -> None:
             barrier.wait()
-            for slot in range(10):
-                if store.put_new("race", str(slot), _call(name)):
-                    won.append(f"{slot}:{name}")
+            won.extend(f"{slot}:{name}" for slot in range(10) if store.put_new("race", str(slot), _call(name)))
 
         threads = [threading.Thread(target=race, args=(str(i),)) for i in range(4)]
         for thread in threads:

@@ -2,6 +2,6 @@
 
 from flightschool.tools.boundary import ToolBoundary, render_reply
 from flightschool.tools.clock import VirtualClock
-from flightschool.tools.schema import validate_arguments
+from flightschool.tools.schema import json_equal, validate_arguments
 
-__all__ = ["ToolBoundary", "VirtualClock", "render_reply", "validate_arguments"]
+__all__ = ["ToolBoundary", "VirtualClock", "json_equal", "render_reply", "validate_arguments"]

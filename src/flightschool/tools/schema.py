@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from flightschool.errors import InputError
 from flightschool.records import Json, ToolSpec
 
-__all__ = ["validate_arguments"]
+__all__ = ["json_equal", "validate_arguments"]
 
 Problem = Callable[[Json, str], str | None]
 """Judges a value under a path; the message of the first problem, or None."""

@@ -48,7 +48,7 @@ def _episode(raw: dict[str, Any], path: Path, line: int, number: int) -> Recorde
         raise broken(
             "an episode has no messages", where, "messages: a list that is not empty", "record or remove the episode"
         )
-    table = raw.get("metadata") or {}
+    table = {} if raw.get("metadata") is None else raw["metadata"]
     if not isinstance(table, dict):
         raise broken("metadata is no object", where, "an object", "mend or remove it")
     facts = facts_of({key: raw[key] for key in _TOP_LEVEL if key in raw} | table, where)

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ import msgspec
 
 from flightschool.training.messages import Manifest
 
-__all__ = ["RunFolder", "durable_folder", "write_durably"]
+__all__ = ["RunFolder", "durable_folder", "shared_path", "write_durably"]
 
 _KEPT_CHECKPOINTS = 2
 
@@ -87,6 +88,15 @@ class RunFolder:
             shutil.rmtree(old)
         for half in self.root.glob("checkpoints/.*"):
             shutil.rmtree(half, ignore_errors=True)
+
+
+def shared_path(run_dir: Path) -> Path:
+    """Where the weights of a run pass: shared memory where there is some, else the run's folder."""
+    memory = Path("/dev/shm")
+    name = hashlib.sha256(str(run_dir.resolve()).encode()).hexdigest()[:16]
+    if memory.is_dir() and os.access(memory, os.W_OK):
+        return memory / f"flightschool-{name}.weights"
+    return run_dir / "weights.shared"
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -98,10 +99,8 @@ class ProcessLink:
     async def close(self) -> None:
         """Ask the trainer to stop; end it if it does not."""
         if self._process.poll() is None:
-            try:
+            with contextlib.suppress(OSError):  # it may end by itself meanwhile
                 self._connection.send_bytes(encode(Stop()))
-            except OSError:
-                pass  # it ended by itself meanwhile
         self._connection.close()
         try:
             await asyncio.to_thread(self._process.wait, _STOP_S)
@@ -126,8 +125,11 @@ class ProcessLink:
 
 
 def _environment(num_threads: int) -> dict[str, str]:
-    """Threads, and an allocator that keeps what it has: a step allocates and frees the same gigabyte again and again,
-    and giving it back to the system each time costs half a million page faults."""
+    """Threads, and an allocator that keeps what it has.
+
+    A step allocates and frees the same gigabyte again and again; giving it back to the system each time costs half a
+    million page faults.
+    """
     threads = str(num_threads)
     return {
         "OMP_NUM_THREADS": threads,

@@ -89,7 +89,9 @@ def pack_group(group: TrainGroup, *, newest_step: int, max_tokens: int = 1 << 30
         return []
     shared = _shared_length([forest[0] for forest in forests])
     own = [sum(len(node.tokens) for node in forest) - shared for forest in forests]
-    packs, batch, size = [], [], shared
+    packs: list[Pack] = []
+    batch: list[list[_Node]] = []
+    size = shared
     for forest, length in zip(forests, own, strict=True):
         if batch and size + length > max_tokens:
             packs.append(_lay_out(batch, shared))

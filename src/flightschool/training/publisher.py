@@ -25,7 +25,7 @@ from torch import Tensor
 from flightschool.errors import InfrastructureError
 from flightschool.records import Record, WeightsVersion
 
-__all__ = ["WeightsReader", "WeightsWriter", "block_digest", "shared_path"]
+__all__ = ["WeightsReader", "WeightsWriter", "block_digest"]
 
 _HEADER_BYTES = 1 << 20
 _ALIGN = 1 << 20
@@ -51,15 +51,6 @@ class _Header(Record, frozen=True, kw_only=True):
     layout: _Layout
     slot: int
     version: WeightsVersion
-
-
-def shared_path(run_dir: Path) -> Path:
-    """Where the weights of a run pass: shared memory where there is some, else the run's folder."""
-    memory = Path("/dev/shm")  # noqa: S108  not a temporary file: the name is the run's own and is removed by the run
-    name = hashlib.sha256(str(run_dir.resolve()).encode()).hexdigest()[:16]
-    if memory.is_dir() and os.access(memory, os.W_OK):
-        return memory / f"flightschool-{name}.weights"
-    return run_dir / "weights.shared"
 
 
 def block_digest(data: np.ndarray) -> str:
@@ -153,9 +144,7 @@ def _plan(state: Mapping[str, Tensor]) -> _Layout:
     for name, tensor in state.items():
         num_bytes = tensor.numel() * tensor.element_size()
         dtype = str(tensor.dtype).removeprefix("torch.")
-        rows.append(
-            _Tensor(name=name, dtype=dtype, shape=tuple(tensor.shape), offset=offset, num_bytes=num_bytes)
-        )
+        rows.append(_Tensor(name=name, dtype=dtype, shape=tuple(tensor.shape), offset=offset, num_bytes=num_bytes))
         offset += -(-num_bytes // 64) * 64
     return _Layout(tensors=tuple(rows), slot_bytes=max(_ALIGN, -(-offset // _ALIGN) * _ALIGN))
 

@@ -102,13 +102,13 @@ class Server:
 
 
 def serve(connection: Connection, build: Callable[[TrainerSpec], TrainerCore]) -> None:
-    """Answer commands until ``Stop``, or until the other end is gone."""
+    """Answer commands until ``Stop``, which is not answered, or until the other end is gone."""
     server = Server(build)
     while True:
         try:
             command = decode_command(connection.recv_bytes())
-        except EOFError:
-            return
-        connection.send_bytes(encode(server.handle(command)))
-        if isinstance(command, Stop):
+            if isinstance(command, Stop):
+                return
+            connection.send_bytes(encode(server.handle(command)))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
             return

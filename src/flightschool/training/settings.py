@@ -41,6 +41,8 @@ class TrainingSettings(Settings):
     """Sampling temperature; the trainer scores tokens under the same."""
     max_new_tokens: int = Field(default=64, ge=1)
     """Longest completion of one turn."""
+    max_context: int = Field(default=1024, ge=16)
+    """Longest episode in tokens, prompt included; never above the model's own."""
     clip_low: float = Field(default=0.2, gt=0.0, lt=1.0)
     """The policy ratio is clipped below at 1 − this."""
     clip_high: float = Field(default=0.28, gt=0.0)
@@ -64,7 +66,7 @@ class TrainingSettings(Settings):
     """The run ends early, with a reason, after this many groups in a row without a gradient."""
     checkpoint_every: int = Field(default=4, ge=1)
     """Steps between checkpoints."""
-    max_pack_tokens: int = Field(default=1024, ge=1)
+    max_pack_tokens: int = Field(default=1536, ge=1)
     """Tokens that go through the model at once; more members are split into several passes (bounds memory)."""
     num_threads: int = Field(default=1, ge=1)
     """Threads of each of the two stations."""

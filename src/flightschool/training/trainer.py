@@ -135,7 +135,7 @@ class TorchTrainer:
         leaf_ND = hidden_ND.detach().requires_grad_(True)
         sums = head_losses(self.model.logits, leaf_ND, PackTensors.of(pack, self._device), self._limits)
         if leaf_ND.grad is not None:
-            hidden_ND.backward(leaf_ND.grad)
+            torch.autograd.backward(hidden_ND, leaf_ND.grad)
         return sums
 
     # ------------------------------------------------------------------ step
@@ -202,7 +202,9 @@ class TorchTrainer:
     def save(self, directory: Path, manifest: Manifest) -> None:
         """A checkpoint: weights, optimizer and manifest by one rename."""
         with durable_folder(directory) as fresh:
-            save_file({k: v.detach().cpu().contiguous() for k, v in self._parameters.items()}, fresh / "model.safetensors")
+            save_file(
+                {k: v.detach().cpu().contiguous() for k, v in self._parameters.items()}, fresh / "model.safetensors"
+            )
             torch.save(self._optimizer.state_dict(), fresh / "optimizer.pt")
             (fresh / "manifest.json").write_bytes(msgspec.json.encode(manifest))
 
@@ -218,9 +220,7 @@ class TorchTrainer:
         self._optimizer.load_state_dict(torch.load(directory / "optimizer.pt", weights_only=True))
 
 
-def head_losses(
-    logits: Callable[[Tensor], Tensor], leaf_ND: Tensor, targets: PackTensors, limits: Limits
-) -> LossSums:
+def head_losses(logits: Callable[[Tensor], Tensor], leaf_ND: Tensor, targets: PackTensors, limits: Limits) -> LossSums:
     """Loss of all targets; its gradient is added to ``leaf_ND.grad`` and to the head's parameters.
 
     Args:
@@ -243,7 +243,7 @@ def head_losses(
         slope_M = slope_M / temperatures_M
         gradient_MV = scored.probabilities_MV.mul_(-slope_M.unsqueeze(1))
         gradient_MV.scatter_add_(1, token_ids_M.unsqueeze(1), slope_M.unsqueeze(1))
-        logits_MV.backward(gradient_MV.to(logits_MV.dtype))
+        torch.autograd.backward(logits_MV, gradient_MV.to(logits_MV.dtype))
         part_sums.entropy = scored.entropy
         sums.add(part_sums)
     return sums

@@ -5,9 +5,11 @@
 
 from flightschool.verification.regrade import GradeItem, SeparateGrader, agree, regrade
 from flightschool.verification.reward import OutcomeReward, RewardSettings
+from flightschool.verification.rules import FAULTS_THAT_TOOK_EFFECT, took_effect
 from flightschool.verification.verifier import JUDGE_VERSION, CheckVerifier
 
 __all__ = [
+    "FAULTS_THAT_TOOK_EFFECT",
     "JUDGE_VERSION",
     "CheckVerifier",
     "GradeItem",
@@ -16,4 +18,5 @@ __all__ = [
     "SeparateGrader",
     "agree",
     "regrade",
+    "took_effect",
 ]

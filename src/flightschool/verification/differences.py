@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from flightschool.digest import canonical_json
 from flightschool.records import Json
-from flightschool.verification.images import broken_state, json_state, query, sealed
+from flightschool.verification.images import OverBudgetError, Row, json_state, query, sealed
 
 __all__ = ["Change", "json_changes", "sqlite_changes"]
+
+
+_FEW_ROWS = 2_000
 
 
 @dataclass(frozen=True)
@@ -34,66 +38,127 @@ class Change:
 # ------------------------------------------------------------------------------------------------ SQLite
 
 
-def sqlite_changes(initial_state: bytes, end_state: bytes, named: Collection[str]) -> Mapping[str, Change]:
-    """Changes by table; rows are matched by primary key, or by rowid where there is none.
+@dataclass(frozen=True)
+class _Table:
+    """A table of an initial state."""
+
+    definition: str
+    columns: tuple[str, ...]
+    """Names of its columns."""
+    key: tuple[int, ...]
+    """Columns that identify a row; empty where only the rowid does."""
+    rows: Mapping[Row, Row] | None
+    """Rows by key, or None for a table that is better compared by SQLite itself."""
+
+
+def sqlite_changes(end: sqlite3.Connection, initial_state: bytes, end_state: bytes) -> Mapping[str, Change]:
+    """Changes of all tables of either image; rows are matched by primary key, or by rowid where there is none.
 
     Args:
+        end: the end state, opened.
         initial_state: image before the episode.
         end_state: image after it.
-        named: tables that the check names; each must exist in one of the states.
 
     Raises:
-        InfrastructureError: an image is unusable, or a named table exists in neither.
-        QueryFailedError: the comparison takes too many steps.
+        InfrastructureError: an image is unusable.
+        OverBudgetError: the comparison takes too many steps.
     """
-    same = initial_state == end_state
-    with sealed(end_state, None if same else initial_state) as connection:
-        after = _tables(connection, "main")
-        before = after if same else _tables(connection, "initial")
-        unknown = set(named) - after.keys() - before.keys()
-        if unknown:
-            raise broken_state(f"a check allows changes of a table that does not exist: {min(unknown)!r}")
-        if same:
-            return {name: Change() for name in after}
-        return {name: _table(connection, name, before, after) for name in sorted(before.keys() | after.keys())}
+    before, after = _initial_tables(initial_state), _definitions(end)
+    if initial_state == end_state:
+        return {name: Change() for name in after}
+    changes: dict[str, Change] = {}
+    large: list[str] = []
+    for name in sorted(before.keys() | after.keys()):
+        table = before.get(name)
+        if table is None or table.definition != after.get(name):  # redefined: no row is what it was
+            added = 0 if name not in after else _count(end, name)
+            changes[name] = Change(added=added, removed=_count_before(initial_state, name) if table else 0)
+            continue
+        rows = None if table.rows is None else _rows_by_key(end, name, table.key)
+        if rows is None or table.rows is None:
+            large.append(name)
+        else:
+            changes[name] = _compare(table.rows, rows)
+    if large:
+        with sealed(end_state, initial_state, guarded=False) as both:
+            changes.update((name, _compare_by_query(both, name, before[name])) for name in large)
+    return changes
 
 
-def _tables(connection: sqlite3.Connection, schema: str) -> dict[str, str]:
+@lru_cache(maxsize=32)
+def _initial_tables(state: bytes) -> Mapping[str, _Table]:
+    """Tables of an initial state: the same for all attempts at a task, hence kept."""
+    tables: dict[str, _Table] = {}
+    with sealed(state, guarded=False) as connection:
+        for name, definition in _definitions(connection).items():
+            info = query(connection, f"PRAGMA table_info({_quoted(name)})")  # cid, name, type, notnull, default, pk
+            key = tuple(row[0] for row in sorted(info, key=lambda row: int(row[5])) if row[5])
+            columns = tuple(row[1] for row in info)
+            tables[name] = _Table(definition, columns, key, _rows_by_key(connection, name, key))
+    return tables
+
+
+def _definitions(connection: sqlite3.Connection) -> dict[str, str]:
     """Table → its definition; SQLite's own tables apart."""
-    rows = query(connection, f"SELECT name, sql FROM {schema}.sqlite_master WHERE type = 'table'")
+    rows = query(connection, "SELECT name, sql FROM main.sqlite_master WHERE type = 'table'")
     return {name: sql for name, sql in rows if not name.startswith("sqlite_")}
 
 
-def _table(connection: sqlite3.Connection, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> Change:
+def _rows_by_key(connection: sqlite3.Connection, name: str, key: Sequence[int]) -> Mapping[Row, Row] | None:
+    """Rows of a small table by their key; None for a large one."""
+    columns = "*" if key else "rowid, *"
+    try:
+        rows = query(connection, f"SELECT {columns} FROM main.{_quoted(name)}", max_rows=_FEW_ROWS)
+    except OverBudgetError:
+        return None
+    by_key: dict[Row, Row] = {}
+    for row in rows:
+        row_key = tuple(row[i] for i in key or (0,))
+        if None in row_key:  # SQLite lets a primary key be NULL, and then repeat: its n-th such row is matched as n-th
+            row_key = next((*row_key, n) for n in range(len(rows)) if (*row_key, n) not in by_key)
+        by_key[row_key] = row
+    return by_key
+
+
+def _compare(old: Mapping[Row, Row], new: Mapping[Row, Row]) -> Change:
+    if old == new:
+        return Change()
+    common = old.keys() & new.keys()
+    changed = sum(old[key] != new[key] for key in common)
+    return Change(added=len(new) - len(common), removed=len(old) - len(common), changed=changed)
+
+
+def _compare_by_query(both: sqlite3.Connection, name: str, table: _Table) -> Change:
+    """The same comparison, made inside SQLite."""
     old, new = f"initial.{_quoted(name)}", f"main.{_quoted(name)}"
-    if name not in before:
-        return Change(added=_count(connection, new))
-    if name not in after:
-        return Change(removed=_count(connection, old))
-    if before[name] != after[name]:  # redefined: no row is what it was
-        return Change(added=_count(connection, new), removed=_count(connection, old))
-    columns, key = _columns(connection, name)
+    key = _key_of(both, table, old, new)
     on = " AND ".join(f"a.{column} IS b.{column}" for column in key)
-    lost = f"(SELECT count(*) FROM {old} b WHERE NOT EXISTS (SELECT 1 FROM {new} a WHERE {on}))"
-    gained = f"(SELECT count(*) FROM {new} a WHERE NOT EXISTS (SELECT 1 FROM {old} b WHERE {on}))"
-    differ = " OR ".join(
-        f"a.{column} IS NOT b.{column} OR typeof(a.{column}) <> typeof(b.{column})" for column in columns
-    )
-    changed = f"(SELECT count(*) FROM {new} a JOIN {old} b ON {on} WHERE {differ})"
-    row = query(connection, f"SELECT {gained}, {lost}, {changed}")[0]
-    return Change(added=row[0], removed=row[1], changed=row[2])
+    # a column's own collation may hold "a" and "A" for equal: a change of case is a change
+    left = ", ".join(f"a.{_quoted(column)} COLLATE BINARY" for column in table.columns)
+    right = ", ".join(f"b.{_quoted(column)}" for column in table.columns)
+    pairs = f"SELECT count(*), total(({left}) IS NOT ({right})) FROM {new} a JOIN {old} b ON {on}"
+    counts = f"(SELECT count(*) FROM {new}), (SELECT count(*) FROM {old})"
+    num_new, num_old, num_common, num_changed = query(both, f"SELECT {counts}, * FROM ({pairs})")[0]
+    return Change(added=num_new - num_common, removed=num_old - num_common, changed=int(num_changed))
 
 
-def _columns(connection: sqlite3.Connection, name: str) -> tuple[list[str], list[str]]:
-    """Quoted names of all columns, and of those that identify a row."""
-    rows = query(connection, f"PRAGMA main.table_info({_quoted(name)})")  # cid, name, type, notnull, default, pk
-    columns = [_quoted(row[1]) for row in rows]
-    key = [_quoted(row[1]) for row in sorted(rows, key=lambda row: int(row[5])) if row[5]]
-    return columns, key or ["rowid"]
+def _key_of(both: sqlite3.Connection, table: _Table, old: str, new: str) -> list[str]:
+    """Columns that identify a row: the rowid where there is no primary key, or one that is NULL somewhere."""
+    key = [_quoted(table.columns[i]) for i in table.key]
+    if not key:
+        return ["rowid"]
+    absent = " OR ".join(f"{column} IS NULL" for column in key)
+    some = " OR ".join(f"EXISTS (SELECT 1 FROM {source} WHERE {absent})" for source in (old, new))
+    return ["rowid"] if query(both, f"SELECT {some}")[0][0] else key
 
 
-def _count(connection: sqlite3.Connection, table: str) -> int:
-    return int(query(connection, f"SELECT count(*) FROM {table}")[0][0])
+def _count(connection: sqlite3.Connection, name: str) -> int:
+    return int(query(connection, f"SELECT count(*) FROM main.{_quoted(name)}")[0][0])
+
+
+def _count_before(initial_state: bytes, name: str) -> int:
+    with sealed(initial_state) as connection:
+        return _count(connection, name)
 
 
 def _quoted(name: str) -> str:

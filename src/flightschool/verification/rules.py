@@ -11,11 +11,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from flightschool.errors import InfrastructureError
 from flightschool.records import AnswerCheck, CallCheck, CheckRule, DiffCheck, Evidence, Json, SqlCheck, ToolEvent
-from flightschool.tools.schema import json_equal
-from flightschool.verification import differences
+from flightschool.tools import json_equal
 from flightschool.verification.images import (
     OverBudgetError,
     QueryFailedError,
@@ -25,8 +25,9 @@ from flightschool.verification.images import (
     query,
     sealed,
 )
+from flightschool.verification.states import States
 
-__all__ = ["FAULTS_THAT_TOOK_EFFECT", "Finding", "judge"]
+__all__ = ["FAULTS_THAT_TOOK_EFFECT", "Finding", "judge", "took_effect"]
 
 FAULTS_THAT_TOOK_EFFECT = frozenset({"timeout_after_write"})
 """Faults whose result reads as an error although the call changed the world."""
@@ -35,32 +36,31 @@ Finding = tuple[bool, str]
 """Whether the check passed, and what was found."""
 
 
-def judge(rule: CheckRule, evidence: Evidence) -> Finding:
+def judge(rule: CheckRule, states: States) -> Finding:
     """Judge one rule.
 
     Raises:
         InfrastructureError: it cannot be judged, and the policy could not have caused that.
     """
     if isinstance(rule, SqlCheck):
-        return _sql(rule, evidence)
+        return _sql(rule, states)
     if isinstance(rule, DiffCheck):
-        return _diff(rule, evidence)
+        return _diff(rule, states)
     if isinstance(rule, CallCheck):
-        return _calls(rule, evidence.events)
-    return _answer(rule, evidence.answer)
+        return _calls(rule, states.evidence.events)
+    return _answer(rule, states.evidence.answer)
 
 
 # ------------------------------------------------------------------------------------------------ queries
 
 
-def _sql(rule: SqlCheck, evidence: Evidence) -> Finding:
-    if not is_sqlite(evidence.end_state):
+def _sql(rule: SqlCheck, states: States) -> Finding:
+    if not is_sqlite(states.evidence.end_state):
         raise broken_state("a query needs an SQLite state, and this state is none", where=rule.query[:200])
-    with sealed(evidence.end_state) as connection:
-        try:
-            found = query(connection, rule.query)
-        except QueryFailedError as error:
-            return _only_the_end_fails(rule, evidence, error)
+    try:
+        found = query(states.end(), rule.query)
+    except QueryFailedError as error:
+        return _only_the_end_fails(rule, states.evidence, error)
     passed = _same_rows(found, rule.expected, ordered=_orders(rule.query))
     shown = _show([list(row) for row in found])
     return passed, f"found {shown}" if passed else f"found {shown}, expected {_show(rule.expected)}"
@@ -81,6 +81,7 @@ def _only_the_end_fails(rule: SqlCheck, evidence: Evidence, failure: QueryFailed
     return False, f"the query fails on the end state alone: {failure}"
 
 
+@lru_cache(maxsize=4096)
 def _orders(text: str) -> bool:
     """Whether the query orders its result: an ORDER BY outside of literals, comments and parentheses."""
     bare = re.sub(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
@@ -111,16 +112,16 @@ def _normal(value: Json) -> Json:
 # ------------------------------------------------------------------------------------------------ differences
 
 
-def _diff(rule: DiffCheck, evidence: Evidence) -> Finding:
-    if is_sqlite(evidence.end_state) or is_sqlite(evidence.initial_state):
-        try:
-            changes = differences.sqlite_changes(evidence.initial_state, evidence.end_state, rule.allowed)
-        except OverBudgetError as error:
-            return False, f"too much changed to compare: {error}"
-        except QueryFailedError as error:
-            raise broken_state(f"two states cannot be compared: {error}") from error
-    else:
-        changes = differences.json_changes(evidence.initial_state, evidence.end_state)
+def _diff(rule: DiffCheck, states: States) -> Finding:
+    try:
+        changes = states.changes()
+    except OverBudgetError as error:
+        return False, f"too much changed to compare: {error}"
+    except QueryFailedError as error:
+        raise broken_state(f"two states cannot be compared: {error}") from error
+    unknown = rule.allowed.keys() - changes.keys()
+    if unknown and states.are_sqlite:
+        raise broken_state(f"a check allows changes of a table that does not exist: {min(unknown)!r}")
     beyond = {name: c for name, c in changes.items() if c.total > rule.allowed.get(name, 0)}
     shown = beyond or {name: c for name, c in changes.items() if c.total}
     text = "; ".join(f"{name}: {c}, allowed {rule.allowed.get(name, 0)}" for name, c in sorted(shown.items()))
@@ -175,4 +176,5 @@ def _says(answer: str, text: str) -> bool:
 
 def _show(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False, default=repr)
+    text = text.encode("utf-8", "backslashreplace").decode()  # a lone surrogate could not be stored
     return text if len(text) <= 300 else text[:297] + "…"

@@ -10,6 +10,7 @@ from flightschool.digest import digest
 from flightschool.errors import InfrastructureError, InputError
 from flightschool.records import AnswerCheck, CallCheck, Check, CheckSpec, Evidence, SqlCheck, Verdict
 from flightschool.verification.rules import judge
+from flightschool.verification.states import States
 
 __all__ = ["JUDGE_VERSION", "CheckVerifier"]
 
@@ -60,11 +61,13 @@ class CheckVerifier:
         Raises:
             InfrastructureError: one of them cannot be judged; there is no default verdict.
         """
-        return Verdict(checks=tuple(self._one(c, evidence) for c in self._checks), verifier_digest=self._digest)
+        with States(evidence) as states:
+            judged = tuple(self._one(check, states) for check in self._checks)
+        return Verdict(checks=judged, verifier_digest=self._digest)
 
-    def _one(self, spec: CheckSpec, evidence: Evidence) -> Check:
+    def _one(self, spec: CheckSpec, states: States) -> Check:
         try:
-            passed, found = judge(spec.rule, evidence)
+            passed, found = judge(spec.rule, states)
         except InfrastructureError:
             raise
         except Exception as error:  # the judge's own fault must never become a 0 or a 1

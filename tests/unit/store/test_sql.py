@@ -7,8 +7,6 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -43,16 +41,24 @@ class TestSqliteMemory(StoreContract):
             yield store
 
 
-def write_range(url: str, name: str, start: int) -> int:
-    with SqlStore(url) as store:
-        for i in range(start, start + 20):
-            store.put("call", f"{name}{i}", call(str(i)))
-        return sum(store.put_new("race", str(i), call(name)) for i in range(20))
+RACER = """
+import sys
+from flightschool.records import ToolCall
+from flightschool.store import SqlStore
+url, name = sys.argv[1:]
+call = ToolCall(id=name, name="tool", arguments={})
+with SqlStore(url) as store:
+    for i in range(20):
+        store.put("call", f"{name}{i}", call)
+    print(sum(store.put_new("race", str(i), call) for i in range(20)))
+"""
 
 
 def test_processes_meet_a_new_file_and_lose_nothing(url: str) -> None:
-    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
-        wins = list(pool.map(write_range, [url] * 3, "abc", [0, 0, 0]))
+    racers = [
+        subprocess.Popen([sys.executable, "-c", RACER, url, name], stdout=subprocess.PIPE, text=True) for name in "abc"
+    ]
+    wins = [int(racer.communicate()[0]) for racer in racers]
     with SqlStore(url) as store:
         assert len(store.keys("call")) == 60
         assert sum(wins) == len(store.keys("race")) == 20

@@ -37,9 +37,9 @@ def test_the_nearest_workspace_wins(tmp_path: Path) -> None:
 
 
 def test_no_workspace_names_the_mend(tmp_path: Path) -> None:
-    for attempt in (lambda: Workspace.find(tmp_path), lambda: Workspace(tmp_path)):
+    for open_workspace in (Workspace.find, Workspace):
         with pytest.raises(StoreError, match="not in a workspace") as caught:
-            attempt()
+            open_workspace(tmp_path)
         assert "flightschool init DIR" in caught.value.mend
         assert str(tmp_path) in caught.value.where
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from flightschool.audit.probes import ceiling, chance, constant, equivalents, flake, idle, leak, mutants, oracle, regrade
+from flightschool.audit.probes import (
+    ceiling,
+    chance,
+    constant,
+    equivalents,
+    flake,
+    idle,
+    leak,
+    mutants,
+    oracle,
+    regrade,
+)
 from flightschool.audit.probes.base import Probe
 from flightschool.records import AuditVerdict
 

@@ -8,31 +8,34 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
-from flightschool.audit.examination import Examination
 from flightschool.audit.probes.base import barring
 from flightschool.records import Finding
 
 NAME = "environment.ceiling"
 TOLERANCE = 1e-9
 
+HabitPasses: TypeAlias = tuple[str, Mapping[str, bool]]
+"""(stratum of a task, stratum → whether that stratum's habit passed the task)."""
 
-def habit_scores(exams: Sequence[Examination], shares: Mapping[str, float]) -> dict[str, float]:
+
+def habit_scores(passed: Sequence[HabitPasses], shares: Mapping[str, float]) -> dict[str, float]:
     """Habit → traffic-weighted success rate over the examined tasks."""
-    passes: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
-    for exam in exams:
-        for habit, passed in exam.habit_passes.items():
-            passes[habit][exam.task.stratum].append(passed)
+    rows: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
+    for stratum, passes in passed:
+        for habit, success in passes.items():
+            rows[habit][stratum].append(success)
     return {
-        habit: sum(shares.get(stratum, 0.0) * sum(rows) / len(rows) for stratum, rows in by_stratum.items())
-        for habit, by_stratum in passes.items()
+        habit: sum(shares.get(stratum, 0.0) * sum(one) / len(one) for stratum, one in by_stratum.items())
+        for habit, by_stratum in rows.items()
     }
 
 
-def findings(exams: Sequence[Examination], shares: Mapping[str, float]) -> dict[str, Finding]:
+def findings(passed: Sequence[HabitPasses], shares: Mapping[str, float]) -> dict[str, Finding]:
     """Stratum → finding, for each stratum whose habit exceeds the stratum's share."""
     found = {}
-    for habit, score in habit_scores(exams, shares).items():
+    for habit, score in habit_scores(passed, shares).items():
         share = shares.get(habit, 0.0)
         if score > share + TOLERANCE:
             what = f"the habit of stratum {habit!r} scores {score:.3f}, above the stratum's share of {share:.3f}"

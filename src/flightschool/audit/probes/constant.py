@@ -31,8 +31,10 @@ def probe(exam: Examination) -> Iterable[Finding]:
 
 
 def _habits(exam: Examination) -> Iterable[Finding]:
+    shown = {spec.name for spec in exam.specs}
     for stratum, calls in exam.neighbourhood.habits.items():
-        if not calls:
+        if not any(call.name in shown for call in calls):
+            exam.habit_passes[stratum] = False  # every call is refused as unknown: this is the no-op, probed already
             continue
         play = exam.play(calls, f"habit:{stratum}", answer="Done.")
         exam.habit_passes[stratum] = play.success

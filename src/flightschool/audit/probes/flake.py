@@ -6,13 +6,11 @@ from collections.abc import Iterable
 
 from flightschool.audit.examination import Examination, Play
 from flightschool.audit.probes.base import barring
-from flightschool.digest import derive_seed
 from flightschool.records import Finding
 from flightschool.verification import CheckVerifier
 
 NAME = "flake"
 NUM_JUDGEMENTS = 3
-NUM_RERUNS = 2
 
 
 def probe(exam: Examination) -> Iterable[Finding]:
@@ -22,11 +20,9 @@ def probe(exam: Examination) -> Iterable[Finding]:
     for who, play in (("the oracle", exam.oracle), ("a mutant", mutant)):
         if play is not None:
             yield from _judged_again(verifier, who, play)
-    for number in range(NUM_RERUNS):
-        seed = derive_seed("audit-flake", exam.seed, number)
-        again = exam.play(exam.reference.oracle, "oracle", seed=seed)
+    for again in exam.reruns:
         if again.attempt.end_state != exam.oracle.attempt.end_state:
-            yield barring(NAME, "the same calls end in another state", f"seeds {exam.seed} and {seed}")
+            yield barring(NAME, "the same calls end in another state", f"seeds {exam.seed} and {again.attempt.seed}")
         elif again.passed != exam.oracle.passed:
             yield barring(NAME, "the same calls get another verdict", again.shortfall)
 

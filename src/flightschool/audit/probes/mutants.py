@@ -18,10 +18,12 @@ def probe(exam: Examination) -> Iterable[Finding]:
     """Play the mutants (a seeded sample of ``MOST_MUTANTS`` if there are more)."""
     if not exam.oracle.success:
         raise InfrastructureError("mutants of a broken oracle prove nothing", mend="mend the oracle first")
+    if not exam.is_reproducible:
+        raise InfrastructureError("equal calls end in unequal states: equivalence cannot be told", mend="see 'flake'")
     mutants = exam.mutants
     if len(mutants) > MOST_MUTANTS:
         mutants = tuple(derive_random(exam.seed, "mutants", exam.task.id).sample(mutants, MOST_MUTANTS))
     for mutant in mutants:
-        play = exam.play(mutant.calls, f"mutant: {mutant.name}")
+        play = exam.play_mutant(mutant)
         if play.success and not exam.is_equivalent(play):
             yield from passes(NAME, f"a wrong variant of the oracle ({mutant.name})", play)

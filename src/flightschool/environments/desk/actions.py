@@ -127,7 +127,8 @@ def _request_approval(db: sqlite3.Connection, arguments: dict[str, Cell]) -> Jso
 
 
 def _decline(db: sqlite3.Connection, arguments: dict[str, Cell]) -> Json:
-    _insert(db, "declines", [("id", _next_id(db, "declines", "D")), *arguments.items()])
+    """The first decline stands: a repetition after a lost answer adds nothing."""
+    _insert(db, "declines", [("id", "D1"), *arguments.items()])
     return DONE
 
 

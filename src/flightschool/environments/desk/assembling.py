@@ -9,43 +9,43 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from flightschool.environments.desk.casting import Case
-from flightschool.environments.desk.families import Family, Scalar
+from flightschool.environments.desk.families import Family
 from flightschool.environments.desk.judging import checks_of
-from flightschool.environments.desk.schema import Cell, image_of_rows, open_image
+from flightschool.environments.desk.schema import Cell, StartState, open_image
 from flightschool.environments.desk.steps import Played, play
 from flightschool.environments.desk.toolset import TOOLS
-from flightschool.digest import derive_random
-from flightschool.records import Message, Record, Reference, Task, ToolCall
+from flightschool.records import Message, Reference, Task, ToolCall
 
 __all__ = ["Assembled", "assemble"]
 
 _SPARE_TURNS = 3
 
 
-class Assembled(Record, frozen=True, kw_only=True):
+class Assembled(NamedTuple):
     """A family made concrete."""
 
-    image: bytes
+    start: StartState
     """Initial state that all its tasks start from."""
     tasks: tuple[Task, ...]
     references: tuple[Reference, ...]
 
 
-def assemble(family: Family, cases: Sequence[Case], names: Mapping[str, str], seed: int) -> Assembled:
+def assemble(family: Family, cases: Sequence[Case], names: Mapping[str, str]) -> Assembled:
     """Tasks of all cases but the last, which becomes their worked example.
 
     Args:
         names: the desk's own tool name → visible name.
     """
-    image = image_of_rows(_rows(cases))
-    state = open_image(image)
-    example = _example(family, cases[-1], image, names)
-    shown = _shown(family, names, seed)
+    start = StartState(_rows(cases))
+    state = open_image(start.image)
+    example = _example(family, cases[-1], start, names)
+    shown = _shown(family, names)
     tasks, references = [], []
     for index, case in enumerate(cases[:-1]):
-        played = play(family, case, image)
+        played = play(family, case, start)
         task = Task(
             id=f"{family.name}-{index}",
             family=family.name,
@@ -60,7 +60,7 @@ def assemble(family: Family, cases: Sequence[Case], names: Mapping[str, str], se
         tasks.append(task)
         references.append(_reference(family, task.id, played, state, names, twin=_twin(family, cases, index)))
     state.close()
-    return Assembled(image=image, tasks=tuple(tasks), references=tuple(references))
+    return Assembled(start=start, tasks=tuple(tasks), references=tuple(references))
 
 
 def _rows(cases: Sequence[Case]) -> dict[str, list[dict[str, Cell]]]:
@@ -71,17 +71,15 @@ def _rows(cases: Sequence[Case]) -> dict[str, list[dict[str, Cell]]]:
     return tables
 
 
-def _shown(family: Family, names: Mapping[str, str], seed: int) -> tuple[str, ...]:
-    """The tools of all variants and the distractors, in an order that tells nothing."""
+def _shown(family: Family, names: Mapping[str, str]) -> tuple[str, ...]:
+    """The tools of all variants and the distractors, in the environment's order, which tells nothing of the task."""
     wanted = {str(step["call"]) for step in family.steps} | set(family.extra)
-    known = [tool.name for tool in TOOLS if tool.name in wanted]
-    derive_random("desk-shown", seed, family.name).shuffle(known)
-    return tuple(names[name] for name in known)
+    return tuple(names[tool.name] for tool in TOOLS if tool.name in wanted)
 
 
-def _example(family: Family, case: Case, image: bytes, names: Mapping[str, str]) -> tuple[Message, ...]:
+def _example(family: Family, case: Case, start: StartState, names: Mapping[str, str]) -> tuple[Message, ...]:
     messages = [Message(role="user", content=family.say.format_map(case.slots))]
-    for number, step in enumerate(play(family, case, image)):
+    for number, step in enumerate(play(family, case, start)):
         call = ToolCall(id=f"example_{number}", name=names[step.call.name], arguments=step.call.arguments)
         messages.append(Message(role="assistant", tool_calls=(call,)))
         content = json.dumps(step.value, ensure_ascii=False)
@@ -102,7 +100,12 @@ def _declines(family: Family, case: Case) -> bool:
 
 
 def _reference(
-    family: Family, task_id: str, played: Sequence[Played], state: sqlite3.Connection, names: Mapping[str, str], twin: str
+    family: Family,
+    task_id: str,
+    played: Sequence[Played],
+    state: sqlite3.Connection,
+    names: Mapping[str, str],
+    twin: str,
 ) -> Reference:
     oracle = [
         ToolCall(id=f"oracle_{number}", name=names[step.call.name], arguments=step.call.arguments)
@@ -116,6 +119,3 @@ def _reference(
         twin=twin,
         abstain=any(step.call.name == "decline" for step in played),
     )
-
-
-

@@ -36,12 +36,10 @@ def cast(family: Family, seed: int, num_tasks: int) -> list[Case]:
     dealer = _Dealer(rng, _pools(family.site, seed), _draws_of_a_case(family))
     namer = _Namer(rng, relabel=seed != 0)
     offset = rng.randrange(len(family.variants))
-    cases = []
-    for index in range(num_tasks):
-        cases.append(_case(family, family.variants[index % len(family.variants)], namer, dealer))
+    turns = [family.variants[index % len(family.variants)] for index in range(num_tasks)]
+    cases = [_case(family, variant, namer, dealer) for variant in turns]
     dealer.turn_to_example()
-    cases.append(_case(family, family.variants[offset], namer, dealer))
-    return cases
+    return [*cases, _case(family, family.variants[offset], namer, dealer)]
 
 
 def _pools(site: str, seed: int) -> Mapping[str, Sequence[Scalar]]:
@@ -64,7 +62,7 @@ def _case(family: Family, variant: Mapping[str, Scalar], namer: _Namer, dealer: 
     dealer.open_case()
     slots: dict[str, Scalar] = {key: value for key, value in variant.items() if key != "name"}
     for slot, source in family.slots.items():
-        slots[slot] = dealer.draw(source[1:]) if source.startswith("~") else namer.name(slot, source)
+        slots[slot] = dealer.draw(source[1:], pile="slot") if source.startswith("~") else namer.name(slot, source)
     rows = tuple(_row(row, slots, dealer) for row in family.rows)
     return Case(variant=str(variant["name"]), slots=slots, rows=rows)
 
@@ -90,7 +88,7 @@ class _Dealer:
         self._rng = rng
         self._pools: dict[str, list[Scalar]] = {}
         self._reserve: dict[str, list[Scalar]] = {}
-        self._left: dict[str, list[Scalar]] = {}
+        self._left: dict[tuple[str, str], list[Scalar]] = {}
         self._dealt: dict[str, set[Scalar]] = {}
         for pool, count in draws.items():
             values = rng.sample(list(pools[pool]), len(pools[pool]))
@@ -104,10 +102,10 @@ class _Dealer:
         """From here on deal what was set aside."""
         self._pools, self._left = self._reserve, {}
 
-    def draw(self, pool: str) -> Scalar:
-        """A value that this case does not have yet."""
+    def draw(self, pool: str, pile: str = "row") -> Scalar:
+        """A value that this case does not have yet. Slots have a pile of their own: what names a record is fresh."""
         dealt = self._dealt.setdefault(pool, set())
-        left = self._left.setdefault(pool, [])
+        left = self._left.setdefault((pile, pool), [])
         fitting = [value for value in left if value not in dealt]
         if not fitting:
             left += self._rng.sample(self._pools[pool], len(self._pools[pool]))
@@ -144,7 +142,7 @@ class _Namer:
         return "".join(drawn)
 
     def _relabelled(self, pattern: str) -> str:
-        """Other capital letters for those of the pattern; letters that the desk's own new ids begin with are left out."""
+        """Other capital letters for those of the pattern, none that the desk's own new ids begin with."""
         letters = [letter for letter in string.ascii_uppercase if letter not in "BDMNVY"]
         while True:
             changed = re.sub("[A-Z]", lambda _: self._rng.choice(letters), pattern)

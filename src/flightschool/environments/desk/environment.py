@@ -14,10 +14,11 @@ from flightschool.digest import digest
 from flightschool.environments.desk.assembling import Assembled, assemble
 from flightschool.environments.desk.casting import cast
 from flightschool.environments.desk.families import Stratum, load_strata, reworded
-from flightschool.environments.desk.permissions import DeskPermissions
+from flightschool.environments.desk.permissions import rules_for
 from flightschool.environments.desk.toolset import TOOLS
 from flightschool.environments.desk.world import DeskWorld
 from flightschool.errors import ConfigError, NotFoundError
+from flightschool.governance import RuleSet
 from flightschool.records import Reference, Task, ToolSpec
 
 __all__ = ["TASKS_PER_FAMILY", "DeskEnvironment", "build_environment"]
@@ -54,7 +55,9 @@ def _visible_names(rename: Mapping[str, str]) -> dict[str, str]:
                 "decline keeps its name", where="rename", expected="another tool", mend="harnesses end on this name"
             )
         if not new.isidentifier():
-            raise ConfigError(f"not a tool name: {new!r}", where="rename", expected="letters, digits, _", mend="change it")
+            raise ConfigError(
+                f"not a tool name: {new!r}", where="rename", expected="letters, digits, _", mend="change it"
+            )
         names[old] = new
     if len(set(names.values())) < len(names):
         raise ConfigError("two tools would share a name", where="rename", expected="distinct names", mend="change one")
@@ -72,13 +75,14 @@ class DeskEnvironment:
         self._names = dict(names)
         self._internal = {visible: own for own, visible in names.items()}
         self._families: dict[str, Assembled] = {
-            family.name: assemble(family, cast(family, seed, TASKS_PER_FAMILY), names, seed)
+            family.name: assemble(family, cast(family, seed, TASKS_PER_FAMILY), names)
             for stratum in strata
             for family in stratum.families
         }
         self._tasks = {task.id: task for made in self._families.values() for task in made.tasks}
         self._references = {ref.task_id: ref for made in self._families.values() for ref in made.references}
         self._tools = tuple(msgspec.structs.replace(tool, name=names[tool.name]) for tool in TOOLS)
+        self._rules: dict[tuple[str, ...], RuleSet] = {}
 
     @cached_property
     def digest(self) -> str:
@@ -91,7 +95,7 @@ class DeskEnvironment:
                 "tools": self._tools,
                 "references": list(self._references.values()),
                 "permissions": [self.permissions(made.tasks[0]).digest for made in self._families.values()],
-                "states": {name: digest(made.image) for name, made in self._families.items()},
+                "states": {name: digest(made.start.image) for name, made in self._families.items()},
                 "policy": self.policy_text,
             }
         )
@@ -123,13 +127,19 @@ class DeskEnvironment:
         """All tools, by their visible names."""
         return self._tools
 
-    def permissions(self, task: Task) -> DeskPermissions:
+    def own_name(self, visible: str) -> str:
+        """The desk's own name of a tool that may have been renamed."""
+        return self._internal[visible]
+
+    def permissions(self, task: Task) -> RuleSet:
         """What the desk's agent may call in this task."""
-        return DeskPermissions(task, self._tools)
+        if task.tools not in self._rules:
+            self._rules[task.tools] = rules_for(task.tools, self._tools, self._names)
+        return self._rules[task.tools]
 
     def open(self, task: Task) -> DeskWorld:
         """A fresh world in the family's initial state."""
-        return DeskWorld(self._families[task.initial_state].image, self._internal)
+        return DeskWorld(self._families[task.initial_state].start, self._internal)
 
     def reference(self, task_id: str) -> Reference:
         """The sealed side of a task."""

@@ -30,7 +30,7 @@ __all__ = ["STRATA", "Family", "Scalar", "Stratum", "load_sites", "load_strata",
 
 Scalar = str | int
 
-STRATA = ("two_step",)
+STRATA = ("two_step", "three_step", "conditional", "abstain", "approval")
 """In rising difficulty."""
 
 
@@ -50,7 +50,7 @@ class Family(Record, frozen=True, kw_only=True):
     rows: tuple[dict[str, Scalar], ...]
     """Rows of one case; ``in`` names the table."""
     steps: tuple[dict[str, Scalar], ...]
-    """The right acts in order; ``call`` names the tool, ``only`` the variants (separated by blanks) that it belongs to."""
+    """The right acts in order; ``call`` names the tool, ``only`` the variants that it belongs to (all if left out)."""
     variants: tuple[dict[str, Scalar], ...] = ({"name": "only"},)
     """Slots by kind of case; cases take the variants in turn."""
     extra: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Family(Record, frozen=True, kw_only=True):
 
     def steps_of(self, variant: str) -> list[dict[str, Scalar]]:
         """Steps of one variant."""
-        return [step for step in self.steps if variant in str(step.get("only", variant)).split()]
+        return [step for step in self.steps if step.get("only", variant) == variant]
 
 
 class Stratum(Record, frozen=True, kw_only=True):
@@ -113,7 +113,9 @@ def reworded(strata: tuple[Stratum, ...], path: Path) -> tuple[Stratum, ...]:
 
 def _known(name: str, known: Mapping[str, Family], path: Path) -> Family:
     if name not in known:
-        raise ConfigError(f"unknown family {name!r}", where=str(path), expected="a family of the desk", mend="rename it")
+        raise ConfigError(
+            f"unknown family {name!r}", where=str(path), expected="a family of the desk", mend="rename it"
+        )
     return known[name]
 
 

@@ -1,32 +1,43 @@
-"""Least privilege at the desk: a task's tools and no others; reading is always allowed."""
+"""Least privilege at the desk, as rules: reading always, writing and sending with the tools of the task.
+
+What can be taken back is allowed and judged afterwards; what cannot (destroying) the boundary itself bars until an
+approval for this very part was requested and read as granted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from flightschool.digest import digest
-from flightschool.protocols import PermissionDecision
-from flightschool.records import Effect, Task, ToolCall, ToolEvent, ToolSpec
+from flightschool.governance import AfterCall, Rule, RuleEffect, RuleSet
+from flightschool.records import Effect, ToolSpec
 
-__all__ = ["DeskPermissions"]
+__all__ = ["rules_for"]
 
 
-class DeskPermissions:
-    """Implements ``protocols.Permissions``; default deny."""
+def rules_for(shown: Sequence[str], tools: Sequence[ToolSpec], names: Mapping[str, str]) -> RuleSet:
+    """Rules of a task that shows ``shown``.
 
-    def __init__(self, task: Task, tools: Sequence[ToolSpec]) -> None:
-        self._rules = {
-            tool.name: f"{tool.effect}-allowed" for tool in tools if tool.effect is Effect.READ or tool.name in task.tools
-        }
-
-    @property
-    def digest(self) -> str:
-        """Digest of the rules."""
-        return digest(self._rules)
-
-    def decide(self, call: ToolCall, events: Sequence[ToolEvent]) -> PermissionDecision:  # noqa: ARG002
-        """Allow reads and the tools of the task."""
-        rule = self._rules.get(call.name)
-        if rule is None:
-            return PermissionDecision(allowed=False, rule="default", reason="not among the tools of this task")
-        return PermissionDecision(allowed=True, rule=rule)
+    Args:
+        shown: visible names of the task's tools.
+        tools: all tools, by their visible names.
+        names: the desk's own tool name → visible name.
+    """
+    granted = (
+        AfterCall(tool=names["request_approval"], arguments={"action": "scrap"}, matching={"part": "subject"}),
+        AfterCall(tool=names["get_approval"], result={"action": "scrap", "state": "granted"}),
+    )
+    reads = tuple(tool.name for tool in tools if tool.effect is Effect.READ)
+    acts = tuple(tool.name for tool in tools if tool.effect in (Effect.WRITE, Effect.SEND) and tool.name in shown)
+    destroys = tuple(tool.name for tool in tools if tool.effect is Effect.DESTROY and tool.name in shown)
+    rules = [
+        Rule(name="read-anything", tools=reads, effect=RuleEffect.ALLOW),
+        Rule(name="act-with-the-tools-of-the-task", tools=acts, effect=RuleEffect.ALLOW),
+        Rule(
+            name="destroy-when-approved",
+            tools=destroys,
+            effect=RuleEffect.ALLOW,
+            when=granted,
+            reason="needs a granted approval for this part",
+        ),
+    ]
+    return RuleSet([rule for rule in rules if rule.tools])

@@ -1,27 +1,29 @@
 """Tables of the desk, and the canonical image of a state.
 
 A state is a small SQLite database. ``Connection.serialize`` alone is not canonical: its header counts transactions and
-deleted rows leave traces. The canonical image is therefore made anew: all rows in primary-key order are
-inserted into one blank database in one transaction, so equal rows give equal bytes.
+deleted rows leave traces. The canonical image is therefore made anew from the start state: in one transaction, each
+table whose rows differ from the start is emptied and filled in primary-key order. What is written, and in which order,
+depends on the start and on the present rows alone, so equal states give equal bytes.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
-__all__ = ["TABLES", "Cell", "Rows", "canonical_image", "image_of_rows", "open_image", "rows_of"]
+__all__ = ["TABLES", "Cell", "Rows", "StartState", "open_image"]
 
 Cell = str | int | None
 Rows = Mapping[str, Sequence[Mapping[str, Cell]]]
 """Table → rows; columns left out are null."""
 
 TABLES: dict[str, str] = {
-    "assets": "id TEXT PRIMARY KEY, zone TEXT, owner TEXT, backup TEXT, spare TEXT, supplier TEXT, lock TEXT, state TEXT",
+    "assets": "id TEXT PRIMARY KEY, zone TEXT, owner TEXT, backup TEXT, spare TEXT, supplier TEXT, lock TEXT, "
+    "state TEXT",
     "alerts": "id TEXT PRIMARY KEY, asset TEXT, level TEXT, code TEXT, person TEXT, task TEXT, advice TEXT, "
     "taken_by TEXT, state TEXT",
-    "orders": 'id TEXT PRIMARY KEY, asset TEXT, task TEXT, technician TEXT, lead TEXT, helper TEXT, day TEXT, '
+    "orders": "id TEXT PRIMARY KEY, asset TEXT, task TEXT, technician TEXT, lead TEXT, helper TEXT, day TEXT, "
     "level TEXT, part TEXT, bin TEXT, hours INTEGER, value INTEGER, code TEXT, state TEXT",
     "parts": "id TEXT PRIMARY KEY, asset TEXT, supplier TEXT, main TEXT, second TEXT, bin TEXT, stock INTEGER, "
     "price INTEGER, state TEXT",
@@ -60,34 +62,45 @@ def open_image(image: bytes) -> sqlite3.Connection:
     return connection
 
 
-def rows_of(connection: sqlite3.Connection) -> Iterator[tuple[str, list[tuple[Cell, ...]]]]:
-    """Each table with its rows in primary-key order."""
-    for table in TABLES:
-        yield table, connection.execute(f"SELECT * FROM {table}").fetchall()  # without rowid: the key is the order
+class StartState:
+    """A state that many attempts start from: its canonical image, and its rows as far as they were asked for."""
+
+    def __init__(self, rows: Rows) -> None:
+        connection = open_image(_blank())
+        connection.execute("BEGIN")
+        for table, entries in rows.items():
+            for entry in entries:
+                columns = ",".join(f'"{column}"' for column in entry)
+                marks = ",".join("?" * len(entry))
+                connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(entry.values()))
+        connection.execute("COMMIT")
+        self.image: bytes = connection.serialize()
+        self._rows = {table: _rows(connection, table) for table in TABLES}
+        connection.close()
+
+    def canonical_image(self, connection: sqlite3.Connection, touched: Iterable[str]) -> bytes:
+        """The present state of ``connection`` as bytes.
+
+        Args:
+            connection: a database that began as this start state.
+            touched: tables that were written to; others are known to be as they were.
+        """
+        present = {table: _rows(connection, table) for table in sorted(touched)}
+        changed = {table: rows for table, rows in present.items() if rows != self._rows[table]}
+        if not changed:
+            return self.image
+        copy = open_image(self.image)
+        copy.execute("BEGIN")
+        for table, rows in changed.items():
+            copy.execute(f"DELETE FROM {table}")
+            if rows:
+                copy.executemany(f"INSERT INTO {table} VALUES ({','.join('?' * len(rows[0]))})", rows)
+        copy.execute("COMMIT")
+        image = copy.serialize()
+        copy.close()
+        return image
 
 
-def canonical_image(connection: sqlite3.Connection) -> bytes:
-    """The state as bytes: equal rows give equal bytes, however they came about."""
-    blank = open_image(_blank())
-    blank.execute("BEGIN")
-    for table, rows in rows_of(connection):
-        if rows:
-            marks = ",".join("?" * len(rows[0]))
-            blank.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
-    blank.execute("COMMIT")
-    image = blank.serialize()
-    blank.close()
-    return image
-
-
-def image_of_rows(rows: Rows) -> bytes:
-    """The canonical image of a state given as rows."""
-    connection = open_image(_blank())
-    for table, entries in rows.items():
-        for entry in entries:
-            columns = ",".join(f'"{column}"' for column in entry)
-            marks = ",".join("?" * len(entry))
-            connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(entry.values()))
-    image = canonical_image(connection)
-    connection.close()
-    return image
+def _rows(connection: sqlite3.Connection, table: str) -> list[tuple[Cell, ...]]:
+    """All rows in primary-key order, which is the order of a table without rowids."""
+    return connection.execute(f"SELECT * FROM {table}").fetchall()

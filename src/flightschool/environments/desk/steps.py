@@ -7,6 +7,7 @@ from typing import Any
 
 from flightschool.environments.desk.casting import Case
 from flightschool.environments.desk.families import Family, Scalar
+from flightschool.environments.desk.schema import StartState
 from flightschool.environments.desk.toolset import TOOLS
 from flightschool.environments.desk.world import DeskWorld
 from flightschool.errors import ConfigError
@@ -33,13 +34,13 @@ class Played(Record, frozen=True, kw_only=True):
         return _EFFECTS[self.call.name] is Effect.READ
 
 
-def play(family: Family, case: Case, image: bytes) -> tuple[Played, ...]:
-    """The right acts of a case, played from ``image``.
+def play(family: Family, case: Case, start: StartState) -> tuple[Played, ...]:
+    """The right acts of a case, played from ``start``.
 
     Raises:
         ConfigError: the desk refused a step: the family is written wrongly.
     """
-    world = DeskWorld(image, _IDENTITY)
+    world = DeskWorld(start, _IDENTITY)
     played: list[Played] = []
     for number, step in enumerate(family.steps_of(case.variant)):
         sources = {key: value for key, value in step.items() if key not in ("call", "only")}

@@ -9,7 +9,7 @@ import msgspec
 
 from flightschool.records import Effect, Json, Latency, Record, ToolSpec
 
-__all__ = ["FOOTPRINTS", "TOOLS", "Footprint"]
+__all__ = ["FOOTPRINTS", "TOOLS", "WRITTEN", "Footprint"]
 
 _TEXT: Json = {"type": "string", "minLength": 1, "maxLength": 120}
 _NUMBER: Json = {"type": "integer", "minimum": 0, "maximum": 1_000_000}
@@ -65,7 +65,7 @@ TOOLS: tuple[ToolSpec, ...] = (
     _tool("set_state", "asset state", "set the state", Effect.WRITE),
     _tool("book_person", "person day", "book someone", Effect.WRITE),
     _tool("request_approval", "action subject", "ask the supervisor", Effect.WRITE),
-    _tool("decline", "reason", "refuse the task", Effect.WRITE, idempotent=False),
+    _tool("decline", "reason", "refuse the task", Effect.WRITE),
     _tool("notify", "person about", "send a message", Effect.SEND, idempotent=False),
     _tool("scrap_part", "part", "throw a part away", Effect.DESTROY),
 )
@@ -108,3 +108,10 @@ FOOTPRINTS: dict[str, Footprint] = {
     "scrap_part": Footprint(table="parts", columns={"part": "id"}, fixed={"state": "scrapped"}, key="part"),
 }
 """Tools that change the plant. ``request_approval`` and ``decline`` are acts of procedure and judged apart."""
+
+WRITTEN: dict[str, str] = {
+    **{name: mark.table for name, mark in FOOTPRINTS.items()},
+    "request_approval": "approvals",
+    "decline": "declines",
+}
+"""Tool → the one table that it writes to."""

@@ -1,4 +1,4 @@
-"""One attempt's state with the domain code on it: a private in-memory database, opened from a shared image."""
+"""One attempt's state with the domain code on it: a private in-memory database, opened from a shared start state."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import sqlite3
 from collections.abc import Mapping
 
 from flightschool.environments.desk.actions import ACTIONS, DeskError
-from flightschool.environments.desk.schema import Cell, canonical_image, open_image
-from flightschool.environments.desk.toolset import TOOLS
+from flightschool.environments.desk.schema import Cell, StartState, open_image
+from flightschool.environments.desk.toolset import TOOLS, WRITTEN
 from flightschool.errors import InfrastructureError
 from flightschool.protocols import WorldReply
-from flightschool.records import Effect, Json, ToolCall
+from flightschool.records import Json, ToolCall
 
 __all__ = ["DeskWorld"]
 
@@ -20,18 +20,20 @@ _LARGEST = 1_000_000
 
 
 class DeskWorld:
-    """Implements ``protocols.World``. Single use; the image it opens is never changed.
+    """Implements ``protocols.World``. Single use; the start state is shared and never changed.
 
     Args:
-        image: canonical bytes of the state to start from.
+        start: the state to start from.
         internal: visible tool name → the desk's own name.
     """
 
-    def __init__(self, image: bytes, internal: Mapping[str, str], *, reads: frozenset[str] = frozenset()) -> None:
-        self._image: bytes | None = image  # None once the state may differ from it
-        self._source = image
+    def __init__(self, start: StartState, internal: Mapping[str, str]) -> None:
+        self._start = start
         self._internal = internal
-        self._reads = reads
+        self._source = start.image  # what the database is opened from, at the first call
+        self._image: bytes | None = start.image  # None while the state may differ from it
+        self._touched: frozenset[str] = frozenset()
+        self._reads: frozenset[str] = frozenset()
         self._connection: sqlite3.Connection | None = None
         self._closed = False
 
@@ -53,23 +55,24 @@ class DeskWorld:
             return _refusal(str(error))
         except sqlite3.Error as error:
             raise InfrastructureError(f"the desk's database broke: {error}", where=name) from error
-        if _SPECS[name].effect is Effect.READ:
-            self._reads |= {f"{name} {next(iter(arguments.values()))}"}
-        else:
+        if name in WRITTEN:
+            self._touched |= {WRITTEN[name]}
             self._image = None
+        else:
+            self._reads |= {f"{name} {next(iter(arguments.values()))}"}
         return WorldReply(value=value)
 
     def snapshot(self) -> bytes:
         """The state as a canonical SQLite image: equal states give equal bytes."""
         if self._image is None:
-            self._image = canonical_image(self._database())
+            self._image = self._start.canonical_image(self._database(), self._touched)
         return self._image
 
     def fork(self) -> DeskWorld:
         """An independent copy; its database is opened only when it is used."""
-        image = self._image if self._image is not None else self._database().serialize()
-        copy = DeskWorld(image, self._internal, reads=self._reads)
-        copy._image = self._image
+        copy = DeskWorld(self._start, self._internal)
+        copy._source = self._image if self._image is not None else self._database().serialize()
+        copy._image, copy._touched, copy._reads = self._image, self._touched, self._reads
         return copy
 
     def close(self) -> None:
@@ -106,6 +109,8 @@ def _checked(name: str, arguments: Mapping[str, Json]) -> dict[str, Cell]:
 
 
 def _number(key: str, value: Json) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # JSON Schema counts 3.0 as an integer
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST:
         raise DeskError(f"{key} must be a whole number")
     return value

@@ -1,0 +1,171 @@
+"""``env build · list · show · check``: environments, from traces and built in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import typer
+
+from flightschool.cli import output
+from flightschool.cli.references import check_name, open_environment, workspace, workspace_if_any
+from flightschool.cli.verb import group, verb
+
+if TYPE_CHECKING:
+    from flightschool.environments import EnvironmentRecord, Fidelity
+    from flightschool.protocols import Environment
+
+__all__ = ["register"]
+
+MOST_SHOWN = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    env = group(app, "env", "Environments: build from traces, list, show, check.")
+    verb(env, "build", example="flightschool env build --from-traces june --name support --code my_agent.tools")(build)
+    verb(env, "list", example="flightschool env list")(list_)
+    verb(env, "show", example="flightschool env show desk")(show)
+    verb(env, "check", example="flightschool env check desk --json")(check)
+
+
+def build(
+    traces: str = typer.Option(..., "--from-traces", help="Name of an imported set."),
+    name: str = typer.Option(..., "--name", help="Name of the environment."),
+    state: Path | None = typer.Option(None, "--state", help="Folder of JSON files: the state the episodes began with."),
+    code: str | None = typer.Option(None, "--code", help="Module or .py file whose functions answer tool calls."),
+) -> None:
+    """Build an environment from recorded episodes, and print the share of recorded calls that it reproduces.
+
+    With --code the calls are executed; without it they are answered from the recordings, and what was never recorded
+    is a typed error.
+    """
+    from flightschool.environments import build_from_traces, save_environment
+    from flightschool.traces import load_traces
+
+    check_name(name, "--name")
+    with workspace() as space:
+        built = build_from_traces(load_traces(space.store, traces), name, state=state, code=code)
+        record = save_environment(space.store, built)
+    output.say(f"{name}: {record.num_tasks} tasks, {record.num_tools} tools, answered by {record.kind}")
+    _tell_fidelity(record.fidelity)
+    for left in record.left_out[:5]:
+        output.say(f"left out: task {left.task}: {left.reason}")
+    if len(record.left_out) > 5:
+        output.say(f"… and {len(record.left_out) - 5} more; see flightschool env show {name} --json")
+    guessed = [entry.spec.name for entry in record.inventory if entry.effect_guessed]
+    if guessed:
+        output.say(f"effects guessed by name, check them: {', '.join(guessed[:10])}", style="yellow")
+    output.finish(_kept(record))
+
+
+def list_() -> None:
+    """List the built-in environments and those of the workspace."""
+    from flightschool.environments import BUILT_IN, environment_names, load_record
+
+    space = workspace_if_any()
+    records = []
+    if space is not None:
+        with space:
+            records = [load_record(space.store, name) for name in environment_names(space.store)]
+    rows: list[tuple[object, ...]] = [(name, "built in", "", "") for name in BUILT_IN]
+    rows += [(record.name, record.kind, record.num_tasks, record.num_tools) for record in records]
+    output.table("Environments", ("name", "answered by", "#tasks", "#tools"), rows)
+    kept = [{"name": r.name, "digest": r.digest, "kind": r.kind, "num_tasks": r.num_tasks} for r in records]
+    output.finish({"built_in": list(BUILT_IN), "environments": kept})
+
+
+def show(environment: str = typer.Argument(..., metavar="E", help="Environment: a name, or a path.")) -> None:
+    """Show an environment: tools, strata and families, and how true it is to its traces."""
+    space = workspace_if_any()
+    world = open_environment(environment, space)
+    record = None
+    if space is not None:
+        from flightschool.environments import environment_names, load_record
+
+        with space:
+            record = load_record(space.store, environment) if environment in environment_names(space.store) else None
+    strata = _strata(world)
+    output.say(f"{world.name}: {len(world.tasks())} tasks, {len(world.tools())} tools, {world.digest}")
+    output.table(
+        "",
+        ("stratum", "#traffic", "#tasks", "#families"),
+        [(s["name"], f"{s['weight']:.0%}", s["num_tasks"], s["num_families"]) for s in strata],
+    )
+    output.table(
+        "", ("tool", "effect", "what it does"), [(t.name, t.effect.value, t.description) for t in world.tools()]
+    )
+    if record is not None:
+        _tell_fidelity(record.fidelity)
+    output.finish(
+        {
+            "name": world.name,
+            "digest": world.digest,
+            "num_tasks": len(world.tasks()),
+            "strata": strata,
+            "tools": list(world.tools()),
+            "kept": _kept(record) if record is not None else None,
+        }
+    )
+
+
+def check(
+    environment: str = typer.Argument(..., metavar="E", help="Environment: a name, or a path."),
+    num: int | None = typer.Option(None, "-n", "--num", min=1, help="Examine the first tasks only."),
+) -> None:
+    """Check what every environment must keep: equal fresh worlds, reads that change nothing, oracles that work.
+
+    Ends with 1 when something was found that bars its rewards from being trusted.
+    """
+    from flightschool.environments import check_environment
+    from flightschool.records import Severity
+
+    space = workspace_if_any()
+    world = open_environment(environment, space)
+    findings = check_environment(world, max_tasks=num)
+    barring = sum(finding.severity is Severity.BARRING for finding in findings)
+    rows = [(f.severity.value, f.probe, f.what, f.evidence) for f in findings[:MOST_SHOWN]]
+    if rows:
+        output.table("Findings", ("severity", "probe", "what", "evidence"), rows)
+    examined = len(world.tasks()) if num is None else min(num, len(world.tasks()))
+    output.say(f"{examined} tasks examined, {len(findings)} findings, {barring} of them barring")
+    output.finish(
+        {
+            "env": world.name,
+            "digest": world.digest,
+            "num_examined": examined,
+            "findings": findings,
+            "num_barring": barring,
+        },
+        fell_short=barring > 0,
+    )
+
+
+def _strata(world: Environment) -> list[dict[str, Any]]:
+    tasks = world.tasks()
+    counts = Counter(task.stratum for task in tasks)
+    families = {name: len({task.family for task in tasks if task.stratum == name}) for name in counts}
+    return [
+        {"name": name, "weight": world.strata.get(name, 0.0), "num_tasks": counts[name], "num_families": families[name]}
+        for name in counts
+    ]
+
+
+def _kept(record: EnvironmentRecord) -> dict[str, Any]:
+    """The record without what only the workspace needs to rebuild it."""
+    built: dict[str, Any] = msgspec.to_builtins(record)
+    return {key: value for key, value in built.items() if key not in ("content", "state")}
+
+
+def _tell_fidelity(fidelity: Fidelity) -> None:
+    def share(part: Any) -> str:
+        return f"{part.hits} of {part.total}" + (f" ({part.value:.1%})" if part.total else "")
+
+    parts = f"reads {share(fidelity.reads)}, writes {share(fidelity.writes)}"
+    output.say(f"recorded calls reproduced: {share(fidelity.calls)}; {parts}")
+    agreement = fidelity.agreement
+    output.say(
+        f"checks agree with {share(agreement.successes)} recorded successes, {share(agreement.failures)} failures"
+    )

@@ -1,0 +1,197 @@
+"""What words on the command line refer to: a reference with ``/`` or a leading ``.`` is a path, all else a name."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flightschool.errors import InputError, NotFoundError, StoreError
+from flightschool.records import Record
+
+if TYPE_CHECKING:
+    from flightschool.perturbation import FaultProfile
+    from flightschool.protocols import Environment
+    from flightschool.rollouts import Policy
+    from flightschool.rollouts.session import Sampling
+    from flightschool.store import Workspace
+
+__all__ = [
+    "actor",
+    "check_name",
+    "existing_path",
+    "fault_profile",
+    "is_path",
+    "open_environment",
+    "policy",
+    "reopen_environment",
+    "run_model",
+    "workspace",
+    "workspace_if_any",
+]
+
+REFERENCE_KIND = "environment-reference"
+
+
+def is_path(reference: str) -> bool:
+    """Whether the word is a path rather than a name in the workspace."""
+    return "/" in reference or reference.startswith(".")
+
+
+def check_name(name: str, option: str) -> str:
+    """A name that a user may give to something new.
+
+    Raises:
+        InputError: it would be read as a path, or is empty.
+    """
+    if not name.strip() or is_path(name) or not name.isprintable():
+        raise InputError(
+            f"{name!r} cannot be a name",
+            where=option,
+            expected="a plain name, without / and not beginning with a dot",
+            mend="choose another name",
+        )
+    return name
+
+
+def existing_path(text: str, what: str) -> Path:
+    """The path, which must exist.
+
+    Raises:
+        InputError: nothing is there.
+    """
+    path = Path(text)
+    if not path.exists():
+        raise InputError(
+            f"{what} not found", where=text, expected="a file or folder that exists", mend="check the path"
+        )
+    return path
+
+
+def workspace() -> Workspace:
+    """The workspace around the working directory. Raises ``StoreError`` when there is none."""
+    from flightschool.store import Workspace
+
+    return Workspace.find()
+
+
+def workspace_if_any() -> Workspace | None:
+    """The workspace, or None where there is none; a broken one is an error all the same."""
+    from flightschool.store import CONFIG_NAME, Workspace
+
+    here = Path.cwd()
+    if not any((folder / CONFIG_NAME).is_file() for folder in (here, *here.parents)):
+        return None
+    return Workspace.find()
+
+
+class EnvironmentReference(Record, frozen=True, kw_only=True):
+    """How an environment was named, so that what was recorded in it can be run again."""
+
+    reference: str
+
+
+def open_environment(reference: str, space: Workspace | None) -> Environment:
+    """The environment by name, by name with options (``desk?seed=3``), or by the path of a module that builds it.
+
+    Raises:
+        NotFoundError: no such environment.
+        InputError: a path that is no module, or code that gives no environment.
+    """
+    if is_path(reference.partition("?")[0]):
+        from flightschool.environments.from_traces import open_code
+
+        existing_path(reference, "environment")
+        if not reference.endswith(".py"):
+            raise InputError(
+                "environments of folders cannot be read yet",
+                where=reference,
+                expected="a name, or the path of a .py file with build_environment()",
+                mend="build it from traces with flightschool env build",
+            )
+        environment = open_code(str(Path(reference).resolve()))
+        reference = str(Path(reference).resolve())
+    else:
+        from flightschool.environments import load_environment
+
+        environment = load_environment(reference, space)
+    if space is not None:
+        key = f"{environment.name}/{environment.digest}"
+        if not space.store.has(REFERENCE_KIND, key):
+            space.store.put(REFERENCE_KIND, key, EnvironmentReference(reference=reference))
+    return environment
+
+
+def reopen_environment(name: str, digest: str, space: Workspace) -> Environment:
+    """The environment that something was recorded in, as it was named then.
+
+    Whether it is still the same is for the caller to see: it may want to name what has changed.
+    """
+    key = f"{name}/{digest}"
+    if space.store.has(REFERENCE_KIND, key):
+        return open_environment(space.store.get(REFERENCE_KIND, key, EnvironmentReference).reference, space)
+    return open_environment(name, space)
+
+
+def fault_profile(reference: str | None) -> FaultProfile | None:
+    """The weather by name or path; None for none and for ``clean``."""
+    if reference is None:
+        return None
+    from flightschool.perturbation import profile
+
+    found = profile(reference)
+    return None if found.is_clean else found
+
+
+def policy(text: str, environment: Environment, space: Workspace | None, sampling: Sampling | None = None) -> Policy:
+    """The policy of the command line's grammar."""
+    from flightschool.rollouts import parse_policy
+
+    def resolve(run: str) -> Path:
+        if space is None:
+            raise StoreError(
+                "a run needs a workspace", where=f"run:{run}", expected="a workspace", mend="change into its folder"
+            )
+        return run_model(run, space)
+
+    return parse_policy(text, environment, sampling=sampling, resolve_run=resolve)
+
+
+def run_model(reference: str, space: Workspace) -> Path:
+    """Model folder of ``RUN`` (its final model) or ``RUN@STEP`` (the checkpoint of a step).
+
+    Raises:
+        NotFoundError: no such run, or it keeps no such weights.
+    """
+    from flightschool.training.folders import RunFolder
+
+    run, _, step = reference.partition("@")
+    folder = RunFolder(space.run_dir(run))
+    if not folder.root.is_dir():
+        raise NotFoundError(f"no run is called {run!r}", where=str(folder.root), mend="see flightschool runs list")
+    if not step:
+        if not folder.model.is_dir():
+            raise NotFoundError(
+                f"run {run!r} has no final model",
+                where=str(folder.model),
+                expected="a finished run",
+                mend=f"finish it with flightschool train --resume {run}, or name a step: run:{run}@STEP",
+            )
+        return folder.model
+    if not step.isdigit() or not folder.checkpoint(int(step)).is_dir():
+        kept = ", ".join(str(int(path.name.removeprefix("step-"))) for path in folder.checkpoints()) or "none"
+        raise NotFoundError(
+            f"run {run!r} keeps no weights of step {step!r}",
+            where=str(folder.root),
+            expected=f"a kept step: {kept}",
+            mend="name one of these, or the run alone for its final model",
+        )
+    return folder.checkpoint(int(step))
+
+
+def actor() -> str:
+    """Who sits at the keyboard, for the audit log."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a passwd entry for this user
+        return "unknown"

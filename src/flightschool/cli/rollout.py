@@ -1,0 +1,152 @@
+"""``rollout``: a policy attempts tasks, and every attempt is recorded and can be replayed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from flightschool.cli import output
+from flightschool.cli.references import fault_profile, open_environment, policy, workspace_if_any
+from flightschool.cli.verb import verb
+
+if TYPE_CHECKING:
+    from flightschool.records import Attempt, Task
+
+__all__ = ["episode_row", "register", "spread"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    verb(app, "rollout", example="flightschool rollout desk --policy oracle -n 8 --perturb noisy")(rollout)
+
+
+def rollout(
+    environment: str = typer.Argument(..., metavar="E", help="Environment: a name, or a path."),
+    policy_text: str = typer.Option(
+        ..., "--policy", help="oracle, noop, random, constant:FILE, script:FILE, model:DIR or run:RUN\\[@STEP]."
+    ),
+    num: int = typer.Option(8, "-n", "--num", min=1, help="Episodes; tasks repeat when there are fewer of them."),
+    perturb: str | None = typer.Option(None, "--perturb", help="Fault profile: clean, noisy, storm, or a path."),
+    seed: int = typer.Option(0, "--seed", help="Same seed, same episodes."),
+    keep_output: bool = typer.Option(False, "--keep-output", help="Keep end states in the workspace."),
+) -> None:
+    """Let a policy attempt tasks. In a workspace every attempt is kept, for replay and for reports."""
+    from flightschool.rollouts import EpisodeRunner, run_attempts
+    from flightschool.verification import OutcomeReward, RewardSettings
+
+    space = workspace_if_any()
+    profile = fault_profile(perturb)
+    world = open_environment(environment, space)
+    chosen = policy(policy_text, world, space)
+    tasks = spread(world.tasks(), num, seed)
+    run = "rollout"
+    if space is not None:
+        from flightschool.cli.runbook import open_rollout
+
+        run = open_rollout(space.store, world, policy_text, seed, profile)
+    keep = space.store.put_blob if keep_output and space is not None else None
+    runner = EpisodeRunner(world, OutcomeReward(RewardSettings()), run=run, keep_blob=keep)
+    with output.progress(f"{chosen.name} in {world.name}", len(tasks)) as bar:
+        attempts = run_attempts(runner, tasks, chosen, seed=seed, weather_profile=profile, on_attempt=bar.tick)
+    if space is not None:
+        space.store.put_many(("attempt", attempt.id, attempt) for attempt in attempts)
+        space.close()
+    else:
+        output.say("not in a workspace: the episodes are shown, not kept")
+    summary = _summary(attempts, run, profile.label if profile else "clean")
+    _tell(attempts, summary)
+    output.finish(
+        {
+            "env": world.name,
+            "policy": policy_text,
+            "seed": seed,
+            "episodes": [episode_row(attempt) for attempt in attempts],
+            "summary": summary,
+        },
+        fell_short=summary["num_scored"] + summary["num_policy_failures"] == 0,
+    )
+
+
+def spread(tasks: Sequence[Task], num: int, seed: int) -> list[Task]:
+    """``num`` tasks in a seeded order, stratum by stratum in turn; they repeat once all were taken."""
+    from flightschool.digest import derive_random
+    from flightschool.errors import InputError
+
+    if not tasks:
+        raise InputError("the environment has no tasks", expected="at least one task", mend="build it from more traces")
+    by_stratum: dict[str, list[Task]] = {}
+    for task in tasks:
+        by_stratum.setdefault(task.stratum, []).append(task)
+    for stratum, members in by_stratum.items():
+        derive_random("rollout-order", seed, stratum).shuffle(members)
+    order: list[Task] = []
+    for row in range(max(len(members) for members in by_stratum.values())):
+        order += [members[row] for members in by_stratum.values() if row < len(members)]
+    return [order[index % len(order)] for index in range(num)]
+
+
+def episode_row(attempt: Attempt) -> dict[str, Any]:
+    """One attempt in the shape of the command-line contract."""
+    reward = attempt.reward
+    terms = ("outcome", "process", "latency", "gate", "total")
+    return {
+        "id": attempt.id,
+        "task": attempt.task,
+        "outcome": attempt.outcome.value,
+        "reason": attempt.reason.value,
+        "cause": attempt.cause,
+        "reward": None if reward is None else {term: getattr(reward, term) for term in terms},
+        "violations": list(attempt.verdict.violations) if attempt.verdict is not None else [],
+        "num_tool_calls": len(attempt.events),
+        "num_tokens": attempt.num_completion_tokens,
+        "virtual_ms": attempt.timings.virtual_ms,
+        "wall_s": attempt.timings.wall_s,
+        "digest": attempt.digest,
+    }
+
+
+def _summary(attempts: Sequence[Attempt], run: str, noise: str) -> dict[str, Any]:
+    outcomes = Counter(attempt.outcome.value for attempt in attempts)
+    rewards = [attempt.reward for attempt in attempts if attempt.reward is not None]
+    judged = [attempt for attempt in attempts if attempt.reward is not None]
+
+    def mean(values: Sequence[float]) -> float | None:
+        return sum(values) / len(values) if values else None
+
+    return {
+        "run": run,
+        "perturb": noise,
+        "num_episodes": len(attempts),
+        "num_scored": outcomes["scored"],
+        "num_policy_failures": outcomes["policy_failure"],
+        "num_infra_failures": outcomes["infra_failure"],
+        "success": mean([float(reward.success) for reward in rewards]),
+        "mean_reward": mean([reward.total for reward in rewards]),
+        "num_violating": sum(1 for a in judged if a.verdict is not None and a.verdict.violations),
+        "mean_virtual_ms": mean([attempt.timings.virtual_ms for attempt in judged]),
+    }
+
+
+def _tell(attempts: Sequence[Attempt], summary: dict[str, Any]) -> None:
+    rows = [
+        (
+            attempt.task,
+            attempt.outcome.value,
+            attempt.reason.value,
+            "none" if attempt.reward is None else f"{attempt.reward.total:.2f}",
+            len(attempt.events),
+            f"{attempt.timings.virtual_ms:,.0f}",
+        )
+        for attempt in attempts[:20]
+    ]
+    output.table("", ("task", "outcome", "reason", "#reward", "#calls", "#virtual ms"), rows)
+    if len(attempts) > len(rows):
+        output.say(f"… and {len(attempts) - len(rows)} more")
+    success = "n/a" if summary["success"] is None else f"{summary['success']:.2f}"
+    output.say(
+        f"run {summary['run']}: success {success} over {summary['num_episodes']} episodes under {summary['perturb']}, "
+        f"{summary['num_violating']} with a violation, {summary['num_infra_failures']} lost to infrastructure"
+    )

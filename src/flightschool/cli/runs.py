@@ -1,0 +1,229 @@
+"""``runs list · show · replay · report``: what ran here, and proof that it did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import typer
+
+from flightschool.cli import output
+from flightschool.cli.references import reopen_environment, workspace
+from flightschool.cli.runbook import ROLLOUT_KIND, RolloutRun, recorded_profile
+from flightschool.cli.verb import group, verb
+from flightschool.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from flightschool.records import Attempt
+    from flightschool.store import Workspace
+
+__all__ = ["register"]
+
+REPORT_KIND = "report"
+ENGINE_CONTEXT = 1024
+"""Longest context of the built-in engine as policies open it; a replay must be cut at the same place."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    runs = group(app, "runs", "What ran in this workspace: list, look, replay, report.")
+    verb(runs, "list", example="flightschool runs list")(list_)
+    verb(runs, "show", example="flightschool runs show rollout-0001")(show)
+    verb(runs, "replay", example="flightschool runs replay rollout-0001:oracle:desk-12:0:0")(replay)
+    verb(runs, "report", example="flightschool runs report quickstart --out report.html")(report)
+
+
+def list_() -> None:
+    """List rollouts and trainings, oldest first."""
+    with workspace() as space:
+        rollouts = [run for _, run in space.store.items(ROLLOUT_KIND, RolloutRun)]
+        trainings = [_training(folder) for folder in _training_folders(space)]
+    rows = [
+        *(("rollout", run.id, run.environment, run.policy, run.noise, run.started_at) for run in rollouts),
+        *(("training", run["id"], "", f"step {run['step']}", "", run["state"]) for run in trainings),
+    ]
+    output.table("Runs", ("kind", "run", "environment", "policy", "weather", "when or state"), rows)
+    output.finish({"rollouts": rollouts, "trainings": trainings})
+
+
+def show(run: str = typer.Argument(..., metavar="R", help="A run.")) -> None:
+    """Show one run: its settings, and its attempts or steps."""
+    with workspace() as space:
+        folder = space.run_dir(run)
+        if folder.is_dir():
+            _show_training(folder)
+            return
+        record = space.store.get(ROLLOUT_KIND, run, RolloutRun)
+        attempts = list(_attempts_of(space, run))
+    from flightschool.cli.rollout import episode_row
+
+    rows = [episode_row(attempt) for attempt in attempts]
+    output.say(f"{record.id}: {record.policy} in {record.environment}, {record.noise}, seed {record.seed}")
+    output.table(
+        "",
+        ("attempt", "outcome", "#reward"),
+        [
+            (row["id"], row["outcome"], "none" if row["reward"] is None else f"{row['reward']['total']:.2f}")
+            for row in rows
+        ],
+    )
+    output.finish({"run": record, "episodes": rows})
+
+
+def replay(attempt: str = typer.Argument(..., metavar="ID", help="An attempt, as `runs show` names it.")) -> None:
+    """Run a recorded attempt again and compare it byte for byte; ends with 1 when it differs."""
+    from flightschool.rollouts import replay as play_again
+    from flightschool.verification import OutcomeReward, RewardSettings
+
+    with workspace() as space:
+        recorded = _attempt(space, attempt)
+        tokenizer, limits = _tokens(space, recorded)
+        again = play_again(
+            recorded,
+            reopen_environment(recorded.environment, recorded.environment_digest, space),
+            OutcomeReward(RewardSettings()),
+            tokenizer=tokenizer,
+            weather_profile=recorded_profile(space.store, recorded.noise),
+            **limits,
+        )
+    told = "identical" if again.identical else "DIFFERENT"
+    output.say(f"{attempt}: {told}", style="green" if again.identical else "red")
+    output.finish(
+        {
+            "id": attempt,
+            "identical": again.identical,
+            "recorded_digest": again.recorded_digest,
+            "replayed_digest": again.replayed_digest,
+        },
+        fell_short=not again.identical,
+    )
+
+
+def report(
+    run: str = typer.Argument(..., metavar="R", help="A run that was measured."),
+    out: Path = typer.Option(Path("report.html"), "--out", help="File to write."),
+) -> None:
+    """Write the report of a run as one HTML file that needs no network."""
+    from flightschool.reports import ReportData, write_report
+
+    with workspace() as space:
+        data = space.store.get(REPORT_KIND, run, ReportData)
+    write_report(data, out)
+    output.say(f"report written to {out}")
+    output.finish({"run": run, "report": str(out.resolve())})
+
+
+# ------------------------------------------------------------------------------------------------ attempts
+
+
+def _attempts_of(space: Workspace, run: str) -> Iterator[Attempt]:
+    from flightschool.records import Attempt
+
+    for _, attempt in space.store.items("attempt", Attempt, f"{run}:"):
+        yield attempt
+
+
+def _attempt(space: Workspace, key: str) -> Attempt:
+    """A recorded attempt: of a rollout from the store, of a training from its journal."""
+    from flightschool.records import Attempt
+    from flightschool.training.journal import Finished, read_journal
+
+    journal = space.data / "runs" / key.partition(":")[0] / "journal.bin"
+    if not space.store.has("attempt", key) and journal.is_file():
+        for entry in read_journal(journal):
+            if isinstance(entry, Finished):
+                for member in entry.group.members:
+                    if member.id == key:
+                        return member
+        raise NotFoundError(
+            f"no attempt {key!r}", where=str(journal), mend="see the ids with flightschool runs show RUN"
+        )
+    return space.store.get("attempt", key, Attempt)
+
+
+def _tokens(space: Workspace, attempt: Attempt) -> tuple[Any, dict[str, Any]]:
+    """Tokenizer and limits of the model that an attempt was sampled from; nothing for scripted attempts."""
+    if not attempt.spans:
+        return None, {}
+    from flightschool.engines.architecture import TransformerConfig
+    from flightschool.engines.tokenizer import ChatTokenizer
+    from flightschool.rollouts import Sampling
+
+    folder, sampling = _model_of(space, attempt), Sampling()
+    config = folder / "config.json"
+    if not config.is_file():
+        raise NotFoundError(
+            "the model that the attempt was sampled from is gone",
+            where=str(folder),
+            expected="its folder with config.json and tokenizer.json",
+            mend="restore the folder; its weights are not needed",
+        )
+    longest = TransformerConfig.from_hf(msgspec.json.decode(config.read_bytes()), where=str(config)).max_context
+    limits = {"sampling": sampling, "max_context": min(ENGINE_CONTEXT, longest)}
+    return ChatTokenizer.from_folder(folder), limits
+
+
+def _model_of(space: Workspace, attempt: Attempt) -> Path:
+    """The model folder, from the policy's name: ``model:DIR``, ``run:RUN[@STEP]``, or the run that trained on it."""
+    kind, _, reference = attempt.policy.partition(":")
+    training = space.run_dir(reference.partition("@")[0]) / "run.json" if kind == "run" else None
+    if kind == "model":
+        return Path(reference)
+    if training is not None and training.is_file():
+        # All weights of a run share the tokenizer of the model that it began with.
+        from flightschool.training import read_run
+
+        return Path(read_run(training.parent).model)
+    raise NotFoundError(
+        f"attempts of policy {attempt.policy!r} hold tokens, but name no model folder",
+        where=attempt.id,
+        expected="model:DIR or run:RUN",
+        mend="replay it where the model is known",
+    )
+
+
+# ------------------------------------------------------------------------------------------------ trainings
+
+
+def _training_folders(space: Workspace) -> list[Path]:
+    root = space.data / "runs"
+    return sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+
+
+def _training(folder: Path) -> dict[str, Any]:
+    from flightschool.training.folders import RunFolder
+
+    files = RunFolder(folder)
+    newest = files.newest_checkpoint()
+    finished = files.result.is_file()
+    return {
+        "id": folder.name,
+        "state": "finished" if finished else "unfinished",
+        "step": newest[1].step if newest is not None else 0,
+        "model": str(files.model) if files.model.is_dir() else None,
+    }
+
+
+def _show_training(folder: Path) -> None:
+    from flightschool.training.folders import RunFolder
+
+    files = RunFolder(folder)
+    summary = _training(folder)
+    lines = files.metrics.read_text(encoding="utf-8").splitlines() if files.metrics.is_file() else []
+    steps = [json.loads(line) for line in lines if line.endswith("}")]
+    output.say(f"{summary['id']}: {summary['state']}, step {summary['step']}")
+    columns = ("#step", "#success", "#reward", "#tokens", "#staleness")
+    keys = ("step", "success", "reward_total", "completion_tokens", "staleness_mean")
+    output.table("", columns, [[_short(step.get(key)) for key in keys] for step in steps])
+    output.finish({"run": summary, "steps": steps, "started_with": _started_with(files.start)})
+
+
+def _started_with(path: Path) -> Any:
+    return msgspec.json.decode(path.read_bytes()) if path.is_file() else None
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,230 @@
+"""Attention of one engine step over cached keys and values: many sequences, each with its own past.
+
+A step's rows stand in three parts: *decoding* rows (one new token of a sequence), *filling* rows (several new tokens
+of a sequence), and rows that compute a shared prefix. Each layer first writes all new keys and values, then attends;
+so a prefix and the sequences that begin with it can be computed in the same step.
+
+Decoding is where the time goes, and its cost is reading the cache. The part of the scores that falls on a shared
+prefix is one matrix product for all members of the group, which reads the prefix once (compare cascade or "hydragen"
+attention); the part on the tails is a batched product over runs of neighbouring slots, without copying them. Both
+parts are joined in one softmax, so the result is the plain one.
+
+Shape letters: ``N`` rows, ``B`` decoding rows, ``H`` query heads, ``K`` key/value heads, ``G`` = H / K,
+``F`` head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from flightschool.engines.kv_cache import KvSlots
+
+__all__ = ["CachedAttention", "Segment"]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive new tokens of one sequence, or of one shared prefix."""
+
+    slot: int
+    offset: int
+    """Tokens already in the slot."""
+    tokens: tuple[int, ...]
+    prefix_slot: int = -1
+    """Slot of the prefix in front; -1 if there is none."""
+    prefix_length: int = 0
+
+    @property
+    def end(self) -> int:
+        """Tokens in the slot after this step."""
+        return self.offset + len(self.tokens)
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """Decoding rows ``low`` … ``high`` that share a prefix, or whose slots follow one another from ``slot``."""
+
+    low: int
+    high: int
+    slot: int
+    length: int
+
+
+class CachedAttention:
+    """The ``Attention`` of one step.
+
+    Args:
+        decoding: one-token segments; ``order_decoding`` gives the order that makes them cheapest.
+        filling: other segments of sequences.
+        prefixes: segments of shared prefixes.
+        tails: storage of the sequences' own tokens.
+        shared: storage of the prefixes.
+    """
+
+    def __init__(
+        self,
+        decoding: Sequence[Segment],
+        filling: Sequence[Segment],
+        prefixes: Sequence[Segment],
+        tails: KvSlots,
+        shared: KvSlots,
+    ) -> None:
+        self._tails, self._shared = tails, shared
+        self._num_decoding = len(decoding)
+        own = [*decoding, *filling]
+        tails.reserve(max((segment.end for segment in own), default=0))
+        shared.reserve(max((segment.end for segment in prefixes), default=0))
+        device = tails.keys[0].device
+        self._own_places = _places(own, device)
+        self._shared_places = _places(prefixes, device)
+        self.tokens_N, self.positions_N = _rows([*own, *prefixes], device)
+        self._groups = _prefix_groups(decoding)
+        self._runs = _slot_runs(decoding)
+        self._prefix_width = max((group.length for group in self._groups), default=0)
+        self._tail_width = max((run.length for run in self._runs), default=0)
+        self._gaps = _gaps(self._num_decoding, self._groups, self._prefix_width)
+        ends = torch.tensor([segment.end for segment in decoding], device=device)
+        beyond = torch.arange(self._tail_width, device=device) >= ends.unsqueeze(1)
+        self._tail_mask = beyond[:, None, None, :]
+        self._fills = [(segment, tails, _causal_mask(segment, device)) for segment in filling]
+        self._fills += [(segment, shared, _causal_mask(segment, device)) for segment in prefixes]
+
+    def __call__(self, layer: int, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
+        """See ``transformer.Attention``."""
+        own = len(self._own_places[0])
+        for store, places, rows in (
+            (self._tails, self._own_places, slice(0, own)),
+            (self._shared, self._shared_places, slice(own, None)),
+        ):
+            if len(places[0]):
+                store.keys[layer][places[0], :, places[1]] = k_NKF[rows]
+                store.values[layer][places[0], :, places[1]] = v_NKF[rows]
+        out = torch.empty_like(q_NHF)
+        low = self._num_decoding
+        if low:
+            out[:low] = self._decode(layer, q_NHF[:low], k_NKF.shape[1])
+        for segment, store, mask in self._fills:
+            high = low + len(segment.tokens)
+            out[low:high] = self._fill(layer, q_NHF[low:high], segment, store, mask)
+            low = high
+        return out
+
+    def _decode(self, layer: int, q_BHF: Tensor, num_kv_heads: int) -> Tensor:
+        """One query a sequence: scores on prefixes and tails side by side, one softmax over both."""
+        num, heads, size = q_BHF.shape
+        q = (q_BHF * size**-0.5).view(num, num_kv_heads, -1, size)
+        width = self._prefix_width
+        scores = q.new_empty((*q.shape[:3], width + self._tail_width), dtype=torch.float32)
+        for low, high, start in self._gaps:
+            scores[low:high, ..., start:width] = float("-inf")
+        for group in self._groups:
+            keys = self._shared.keys[layer][group.slot, :, : group.length]
+            part = _by_head(q[group.low : group.high]) @ keys.transpose(1, 2)
+            scores[group.low : group.high, ..., : group.length] = _by_row(part, group.high - group.low)
+        for run in self._runs:
+            keys = self._tails.keys[layer][run.slot : run.slot + run.high - run.low, :, : run.length]
+            part = q[run.low : run.high] @ keys.transpose(2, 3)
+            scores[run.low : run.high, ..., width : width + run.length] = part
+        scores[..., width:].masked_fill_(self._tail_mask, float("-inf"))  # also what a shorter run left unset
+        weights = scores.softmax(dim=-1).to(q.dtype)
+        out = torch.empty_like(q)
+        for run in self._runs:
+            values = self._tails.values[layer][run.slot : run.slot + run.high - run.low, :, : run.length]
+            out[run.low : run.high] = weights[run.low : run.high, ..., width : width + run.length] @ values
+        for group in self._groups:
+            values = self._shared.values[layer][group.slot, :, : group.length]
+            part = _by_head(weights[group.low : group.high, ..., : group.length]) @ values
+            out[group.low : group.high] += _by_row(part, group.high - group.low)
+        return out.view(num, heads, size)
+
+    def _fill(self, layer: int, q_NHF: Tensor, segment: Segment, store: KvSlots, mask: Tensor) -> Tensor:
+        """Several queries of one sequence; the query heads of one key head are laid end to end."""
+        keys, values = (part[layer][segment.slot, :, : segment.end] for part in (store.keys, store.values))
+        if segment.prefix_slot >= 0:
+            front = slice(0, segment.prefix_length)
+            keys = torch.cat((self._shared.keys[layer][segment.prefix_slot, :, front], keys), dim=1)
+            values = torch.cat((self._shared.values[layer][segment.prefix_slot, :, front], values), dim=1)
+        num, heads, size = q_NHF.shape
+        num_kv_heads = keys.shape[0]
+        q = q_NHF.view(num, num_kv_heads, -1, size).permute(1, 2, 0, 3).reshape(num_kv_heads, -1, size)
+        tiled = mask.repeat(heads // num_kv_heads, 1)
+        out = F.scaled_dot_product_attention(q[None], keys[None], values[None], attn_mask=tiled)[0]
+        return out.view(num_kv_heads, -1, num, size).permute(2, 0, 1, 3).reshape(num, heads, size)
+
+
+def order_decoding(segment: Segment) -> tuple[int, int]:
+    """Sort key: members of a group together, neighbouring slots in sequence."""
+    return segment.prefix_slot, segment.slot
+
+
+def _places(segments: Sequence[Segment], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Slot and position of every row."""
+    slots = [segment.slot for segment in segments for _ in segment.tokens]
+    positions = [position for segment in segments for position in range(segment.offset, segment.end)]
+    return torch.tensor(slots, device=device, dtype=torch.long), torch.tensor(
+        positions, device=device, dtype=torch.long
+    )
+
+
+def _rows(segments: Sequence[Segment], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Token id and position in its whole sequence of every row."""
+    tokens = [token for segment in segments for token in segment.tokens]
+    positions = [
+        segment.prefix_length + position for segment in segments for position in range(segment.offset, segment.end)
+    ]
+    return torch.tensor(tokens, device=device), torch.tensor(positions, device=device)
+
+
+def _prefix_groups(decoding: Sequence[Segment]) -> list[_Stretch]:
+    groups = []
+    for slot, members in groupby(enumerate(decoding), key=lambda item: item[1].prefix_slot):
+        rows = list(members)
+        if slot >= 0:
+            groups.append(_Stretch(rows[0][0], rows[-1][0] + 1, slot, rows[0][1].prefix_length))
+    return groups
+
+
+def _gaps(num: int, groups: Sequence[_Stretch], width: int) -> list[tuple[int, int, int]]:
+    """Rows and first columns in front of the tails that no prefix fills."""
+    lengths = [0] * num
+    for group in groups:
+        lengths[group.low : group.high] = [group.length] * (group.high - group.low)
+    gaps, low = [], 0
+    for length, rows in groupby(lengths):
+        high = low + len(list(rows))
+        if length < width:
+            gaps.append((low, high, length))
+        low = high
+    return gaps
+
+
+def _slot_runs(decoding: Sequence[Segment]) -> list[_Stretch]:
+    runs = []
+    for _, members in groupby(enumerate(decoding), key=lambda item: item[1].slot - item[0]):
+        rows = list(members)
+        longest = max(segment.end for _, segment in rows)
+        runs.append(_Stretch(rows[0][0], rows[-1][0] + 1, rows[0][1].slot, longest))
+    return runs
+
+
+def _causal_mask(segment: Segment, device: torch.device) -> Tensor:
+    """``[n, prefix + end]``: a new token sees the prefix, the slot's past and the new tokens up to itself."""
+    num, width = len(segment.tokens), segment.prefix_length + segment.end
+    return torch.ones((num, width), dtype=torch.bool, device=device).tril(width - num)
+
+
+def _by_head(x_nKGF: Tensor) -> Tensor:
+    """``[n, K, G, x]`` → ``[K, n·G, x]``."""
+    num, num_kv_heads, group, size = x_nKGF.shape
+    return x_nKGF.transpose(0, 1).reshape(num_kv_heads, num * group, size)
+
+
+def _by_row(x: Tensor, num: int) -> Tensor:
+    """``[K, n·G, x]`` → ``[n, K, G, x]``."""
+    return x.view(x.shape[0], num, -1, x.shape[2]).transpose(0, 1)

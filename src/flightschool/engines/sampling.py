@@ -1,0 +1,73 @@
+"""Drawing tokens, and the log-probability each was drawn under.
+
+The support is always the whole vocabulary: restricted sampling would need its kept mass in the trainer's ratio. The
+log-probability returned is that of the very distribution that was sampled, log_softmax(logits / temperature); so a
+trainer that divides its logits by the same temperature gets the same number. Temperature 0 takes the likeliest token
+and reports its log-probability at temperature 1 (under its own point mass it would be 0, which says nothing).
+
+Randomness is one uniform number a token, from the request's own generator, turned into a token through the inverse
+distribution function: equal seeds and logits give equal tokens whatever else is in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["sample"]
+
+_BLOCK = 256  # tokens summed at once
+
+
+def sample(
+    logits_MV: Tensor, temperatures_M: Sequence[float], uniforms_M: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    """One token for every row.
+
+    Args:
+        logits_MV: raw logits; overwritten.
+        temperatures_M: 0 for the likeliest token.
+        uniforms_M: numbers in [0, 1).
+
+    Returns:
+        Token ids and their log-probabilities, one a row.
+    """
+    device = logits_MV.device
+    weights_MV = logits_MV.float()
+    scale = [temperature or 1.0 for temperature in temperatures_M]
+    if any(value != 1.0 for value in scale):
+        weights_MV = weights_MV.div_(torch.tensor(scale, device=device).unsqueeze(1))
+    weights_MV.sub_(weights_MV.amax(dim=-1, keepdim=True)).exp_()  # one exponential over the vocabulary, in place
+    picks, totals = _inverse_cdf(weights_MV, torch.tensor(uniforms_M, dtype=torch.float64, device=device))
+    if not all(temperatures_M):
+        greedy = torch.tensor([temperature == 0 for temperature in temperatures_M], device=device)
+        picks = torch.where(greedy, weights_MV.argmax(dim=-1), picks)
+    chosen = weights_MV.gather(1, picks.unsqueeze(1)).squeeze(1).double()
+    return picks.tolist(), (chosen.log() - totals.log()).tolist()
+
+
+def _inverse_cdf(weights_MV: Tensor, uniforms_M: Tensor) -> tuple[Tensor, Tensor]:
+    """For each row the first token at which the running sum exceeds the uniform number's share, and the whole sum.
+
+    In two levels, for a running sum over a large vocabulary costs more than all else here: first over sums of blocks,
+    then within the block. Shares are kept below the sums, and a sum must be *exceeded*, so a token of probability 0 is
+    never taken.
+    """
+    size = weights_MV.shape[1]
+    padded = F.pad(weights_MV, (0, -size % _BLOCK)) if size % _BLOCK else weights_MV
+    blocks = padded.view(len(padded), -1, _BLOCK)
+    sums = blocks.sum(dim=-1).double().cumsum(dim=-1)
+    totals = sums[:, -1]
+    share = torch.minimum(uniforms_M * totals, _below(totals)).unsqueeze(1)
+    block = torch.searchsorted(sums, share, right=True)
+    before = torch.where(block > 0, sums.gather(1, (block - 1).clamp_min(0)), 0.0)
+    inner = blocks.gather(1, block.unsqueeze(2).expand(-1, -1, _BLOCK)).squeeze(1).double().cumsum(dim=-1)
+    rest = torch.minimum(share - before, _below(inner[:, -1:]))
+    return (block * _BLOCK + torch.searchsorted(inner, rest, right=True)).squeeze(1), totals
+
+
+def _below(values: Tensor) -> Tensor:
+    return torch.nextafter(values, torch.zeros_like(values))

@@ -1,0 +1,244 @@
+"""Build an environment from recorded traces.
+
+With code that gives a whole environment, that one is used, and the traces measure its traffic and its truth. With
+plain tool functions they are run on a fresh copy of the initial state. Without code the recordings answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flightschool.digest import digest as content_digest
+from flightschool.environments.code_world import ToolFunction, load_code, source_digest, tool_functions
+from flightschool.environments.fidelity import Fidelity, verify_fidelity
+from flightschool.environments.grouping import families, group_trials, strata
+from flightschool.environments.inventory import InventoryEntry, take_inventory
+from flightschool.environments.json_state import JsonBase, load_state
+from flightschool.environments.recorded import DECLINE
+from flightschool.environments.recordings import coverage, record_answers
+from flightschool.environments.tasking import Drafted, draft
+from flightschool.environments.traced import RenamedEnvironment, TracedContent, TracedEnvironment
+from flightschool.errors import ConfigError, TraceError
+from flightschool.protocols import Environment
+from flightschool.records import CheckKind, CheckSpec, DiffCheck, Effect, Json, Record, Reference, Task
+from flightschool.traces import RecordedEpisode, TraceSet
+from flightschool.verification.differences import json_changes
+
+__all__ = ["BuiltEnvironment", "LeftOut", "build_from_traces", "open_code"]
+
+_SHARED_STATE = "state"
+
+
+class LeftOut(Record, frozen=True, kw_only=True):
+    """A recorded task that gave no task of the environment."""
+
+    task: str
+    reason: str
+
+
+class BuiltEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment with the report of its making."""
+
+    environment: Environment
+    fidelity: Fidelity
+    inventory: tuple[InventoryEntry, ...]
+    left_out: tuple[LeftOut, ...]
+    traces_digest: str
+    code: str = ""
+    state: dict[str, Json] | None = None
+    """Initial state by table, if one was given."""
+
+
+def build_from_traces(
+    trace_set: TraceSet, name: str, *, state: Path | None = None, code: str | None = None
+) -> BuiltEnvironment:
+    """An environment of the recorded episodes, with its fidelity measured.
+
+    Args:
+        trace_set: what was recorded.
+        name: name of the environment.
+        state: folder of JSON files with the state that *every* recorded episode started from.
+        code: module or ``.py`` file with ``build_environment`` or tool functions (see ``code_world``).
+
+    Raises:
+        TraceError: no task can be made of the traces.
+        ConfigError: state or code cannot be used.
+    """
+    episodes = trace_set.episodes
+    inventory = take_inventory(episodes)
+    tables = None if state is None else load_state(state)
+    if code is not None:
+        module = load_code(code)
+        if callable(getattr(module, "build_environment", None)):
+            return _whole(trace_set, name, code, inventory)
+        recorded = [entry.spec.name for entry in inventory if entry.num_calls]
+        functions = tool_functions(module, recorded, f"--code {code}")
+        return _drafted(trace_set, name, inventory, tables, (code, source_digest(module), functions))
+    return _drafted(trace_set, name, inventory, tables, None)
+
+
+def open_code(code: str) -> Environment:
+    """The environment that a module's ``build_environment`` gives.
+
+    Raises:
+        ConfigError: it is missing, fails, or gives no environment.
+    """
+    build: Callable[[], Any] = load_code(code).build_environment
+    try:
+        made = build()
+    except Exception as error:
+        raise ConfigError(
+            f"build_environment() failed: {type(error).__name__}: {error}",
+            where=f"--code {code}",
+            expected="an environment",
+            mend="run it by hand and mend what it says",
+        ) from error
+    if not isinstance(made, Environment):
+        raise ConfigError(
+            f"build_environment() gave a {type(made).__name__}",
+            where=f"--code {code}",
+            expected="an object with name, digest, tasks(), tools(), open(), … (protocols.Environment)",
+            mend="return an environment",
+        )
+    return made
+
+
+# ------------------------------------------------------------------------------------------------ whole environments
+
+
+def _whole(trace_set: TraceSet, name: str, code: str, inventory: tuple[InventoryEntry, ...]) -> BuiltEnvironment:
+    inner = open_code(code)
+    stratum_of = {task.id: task.stratum for task in inner.tasks()}
+    seen = Counter(stratum_of[e.hint.id] for e in trace_set.episodes if e.hint.id in stratum_of)
+    if not seen:
+        raise ConfigError(
+            "no recorded episode belongs to a task of this environment",
+            where=f"--code {code}",
+            expected="episodes whose metadata name a task id of the environment",
+            mend="record metadata.task, or leave --code out to build from recordings",
+        )
+    shares = {stratum: seen[stratum] / seen.total() for stratum in inner.strata if seen[stratum]}
+    environment = RenamedEnvironment(name, inner, shares)
+    fidelity = verify_fidelity(environment, trace_set.episodes, lambda episode: episode.hint.id)
+    return BuiltEnvironment(
+        environment=environment,
+        fidelity=fidelity,
+        inventory=inventory,
+        left_out=(),
+        traces_digest=trace_set.digest,
+        code=code,
+    )
+
+
+# ------------------------------------------------------------------------------------------------ drafted ones
+
+
+def _drafted(
+    trace_set: TraceSet,
+    name: str,
+    inventory: tuple[InventoryEntry, ...],
+    tables: dict[str, Json] | None,
+    code: tuple[str, str, dict[str, ToolFunction]] | None,
+) -> BuiltEnvironment:
+    episodes = trace_set.episodes
+    effects = {entry.spec.name: entry.spec.effect for entry in inventory}
+    writes = frozenset(tool for tool, effect in effects.items() if effect is not Effect.READ)
+    groups = group_trials(episodes)
+    task_of = {episode.id: task_id for task_id, trials in groups.items() for episode in trials}
+
+    def scope_of(episode: RecordedEpisode) -> str:
+        named = episode.metadata.get("initial_state")
+        if tables is not None:
+            return _SHARED_STATE
+        # without a word about the state, only trials of one task can be trusted to have started from the same
+        return named if isinstance(named, str) and named else task_of[episode.id]
+
+    drafts = [draft(task_id, trials, effects, scope_of(trials[0])) for task_id, trials in groups.items()]
+    tasks, references = _placed(drafts, trace_set)
+    recordings, conflicts = ((), 0) if code else record_answers(episodes, writes, scope_of)
+    declines = DECLINE.name not in effects and any(reference.abstain for reference in references)
+    content = TracedContent(
+        policy_text=_commonest(episode.guidance for episode in episodes),
+        strata=_shares(tasks, groups),
+        tasks=tasks,
+        references=references,
+        tools=(*(entry.spec for entry in inventory), *((DECLINE,) if declines else ())),
+        declines=declines,
+        recordings=recordings,
+        state_digest="" if tables is None else content_digest(tables),
+        code=code[0] if code else "",
+        code_digest=code[1] if code else "",
+    )
+    base = None if tables is None or code is None else JsonBase(tables)
+    functions = code[2] if code else None
+    environment = TracedEnvironment(name, content, functions, base)
+    if functions is not None:
+        bounded = msgspec.structs.replace(content, references=_with_bounds(environment, references))
+        environment = TracedEnvironment(name, bounded, functions, base)
+    rates = None if code else coverage(episodes, writes, scope_of)
+    return BuiltEnvironment(
+        environment=environment,
+        fidelity=verify_fidelity(
+            environment, episodes, lambda e: task_of[e.id], coverage=rates, num_conflicts=conflicts
+        ),
+        inventory=inventory,
+        left_out=tuple(LeftOut(task=d.id, reason=d.problem) for d in drafts if d.task is None),
+        traces_digest=trace_set.digest,
+        code=code[0] if code else "",
+        state=tables,
+    )
+
+
+def _placed(drafts: Sequence[Drafted], trace_set: TraceSet) -> tuple[tuple[Task, ...], tuple[Reference, ...]]:
+    """Tasks with family and stratum, and their references."""
+    usable = [(d, d.task) for d in drafts if d.task is not None]
+    if not usable:
+        reasons = Counter(d.problem for d in drafts).most_common(1)
+        raise TraceError(
+            f"no task can be made of {len(drafts)} recorded ones: {reasons[0][0] if reasons else 'none recorded'}",
+            where=f"traces in format {trace_set.format}",
+            expected="recorded outcomes (metadata.success or metadata.reward) or ground truth (metadata.actions)",
+            mend="record outcomes with the traces, or give code with tasks of its own (--code)",
+        )
+    family_of = families(usable)
+    stratum_of = strata(usable, family_of)
+    tasks = tuple(
+        msgspec.structs.replace(task, family=family_of[task.id], stratum=stratum_of[task.id]) for _, task in usable
+    )
+    return tasks, tuple(d.reference for d, _ in usable if d.reference is not None)
+
+
+def _shares(tasks: Sequence[Task], groups: dict[str, list[RecordedEpisode]]) -> dict[str, float]:
+    seen: Counter[str] = Counter()
+    for task in tasks:
+        seen[task.stratum] += len(groups[task.id])
+    return {stratum: count / seen.total() for stratum, count in sorted(seen.items())}
+
+
+def _commonest(texts: Any) -> str:
+    ranked = Counter(texts).most_common(1)
+    return ranked[0][0] if ranked else ""
+
+
+def _with_bounds(environment: TracedEnvironment, references: Sequence[Reference]) -> tuple[Reference, ...]:
+    """References with a constraint on the end state: no more rows may change than the oracle changes.
+
+    Where tool functions answer, the oracle can be run; what it changes is the measure of collateral damage.
+    """
+    bounded = []
+    for reference in references:
+        world = environment.open(environment.task(reference.task_id))
+        before = world.snapshot()
+        for call in reference.oracle:
+            world.execute(call)
+        changes = json_changes(before, world.snapshot())
+        world.close()
+        rule = DiffCheck(allowed={table: change.total for table, change in changes.items() if change.total})
+        check = CheckSpec(id="no-other-change", kind=CheckKind.CONSTRAINT, rule=rule, author="traces")
+        bounded.append(msgspec.structs.replace(reference, checks=(*reference.checks, check)))
+    return tuple(bounded)

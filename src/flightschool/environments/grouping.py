@@ -1,0 +1,95 @@
+"""Which episodes are trials of one task, which tasks are one family, and in which stratum they stand."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from flightschool.environments.tasking import Drafted
+from flightschool.records import Task
+from flightschool.traces import RecordedEpisode
+
+__all__ = ["families", "group_trials", "strata"]
+
+_NEAR = 92.0
+_BLOCK = 512
+_MOST_STRATA = 8
+_LEAST_FAMILIES = 3
+OTHER = "other"
+"""Stratum of what is too rare to stand alone."""
+
+
+def group_trials(episodes: Sequence[RecordedEpisode]) -> dict[str, list[RecordedEpisode]]:
+    """Task id → its trials, in the order of first sight. Without a recorded id, equal instructions are one task."""
+    groups: dict[str, list[RecordedEpisode]] = {}
+    for episode in episodes:
+        text = " ".join(episode.instruction.split())
+        made = "task-" + hashlib.sha256(text.encode()).hexdigest()[:10]
+        groups.setdefault(episode.hint.id or made, []).append(episode)
+    return groups
+
+
+def families(drafts: Sequence[tuple[Drafted, Task]]) -> dict[str, str]:
+    """Task id → family: the recorded one, else near-duplicate instructions (ids and numbers apart) are one family."""
+    texts = [_wording(task.instruction) for _, task in drafts]
+    roots = _near_duplicates(texts)
+    found: dict[str, str] = {}
+    for index, (drafted, task) in enumerate(drafts):
+        named = next((e.hint.family for e in drafted.episodes if e.hint.family), "")
+        found[task.id] = named or f"like-{drafts[roots[index]][1].id}"
+    return found
+
+
+def _wording(text: str) -> str:
+    """Text with every word that holds a digit masked: another id is no other wording."""
+    return " ".join("#" if re.search(r"\d", word) else word for word in text.lower().split())
+
+
+def _near_duplicates(texts: Sequence[str]) -> list[int]:
+    """For each text the index of the first text that it is linked to by near-duplicates (single linkage)."""
+    import numpy as np  # slow to import, and only needed while an environment is built
+    from rapidfuzz import fuzz, process
+
+    roots = list(range(len(texts)))
+
+    def root(index: int) -> int:
+        while roots[index] != index:
+            roots[index] = roots[roots[index]]
+            index = roots[index]
+        return index
+
+    for start in range(0, len(texts), _BLOCK):
+        block = texts[start : start + _BLOCK]
+        scores = process.cdist(block, texts, scorer=fuzz.token_sort_ratio, score_cutoff=_NEAR, dtype=np.uint8)
+        for row, column in np.argwhere(scores > 0):
+            left, right = root(start + int(row)), root(int(column))
+            roots[max(left, right)] = min(left, right)
+    return [root(index) for index in range(len(texts))]
+
+
+def strata(drafts: Sequence[tuple[Drafted, Task]], family_of: Mapping[str, str]) -> dict[str, str]:
+    """Task id → stratum: the recorded one, else the set of tools that must be called.
+
+    Derived strata with fewer than three families, and all beyond the eight largest, become ``other``; a family stands
+    in the stratum of its first task, so that a split by family can go stratum by stratum.
+    """
+    own = {task.id: _own_stratum(drafted) for drafted, task in drafts}
+    by_family: dict[str, str] = {}
+    for _, task in drafts:
+        by_family.setdefault(family_of[task.id], own[task.id])
+    named = {e.hint.stratum for drafted, _ in drafts for e in drafted.episodes if e.hint.stratum}
+    size = Counter(by_family.values())
+    ranked = sorted((name for name in size if name not in named), key=lambda name: (-size[name], name))
+    kept = {name for name in ranked[:_MOST_STRATA] if size[name] >= _LEAST_FAMILIES} | named
+    return {task_id: stratum if (stratum := by_family[family_of[task_id]]) in kept else OTHER for task_id in own}
+
+
+def _own_stratum(drafted: Drafted) -> str:
+    named = next((e.hint.stratum for e in drafted.episodes if e.hint.stratum), "")
+    if named:
+        return named
+    if drafted.acts:
+        return "+".join(drafted.acts)
+    return "abstain" if drafted.reference is not None and drafted.reference.abstain else "answer"

@@ -1,0 +1,225 @@
+"""Environments by reference: the built-in desk, and those that the workspace keeps.
+
+A reference is a name, with options for built-in ones: ``desk?seed=3&wording=FILE&rename=get_alert:fetch_alert``. A
+kept environment is rebuilt from its record and must come out with the digest that was recorded, or it is refused:
+code that changed since then is another environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from flightschool.digest import canonical_json
+from flightschool.environments.code_world import load_code, source_digest, tool_functions
+from flightschool.environments.fidelity import Fidelity
+from flightschool.environments.from_traces import BuiltEnvironment, LeftOut, open_code
+from flightschool.environments.inventory import InventoryEntry
+from flightschool.environments.json_state import JsonBase
+from flightschool.environments.traced import RenamedEnvironment, TracedContent, TracedEnvironment
+from flightschool.errors import ConfigError, InputError, NotFoundError, StoreError
+from flightschool.protocols import Environment, Store
+from flightschool.records import Record
+
+if TYPE_CHECKING:
+    from flightschool.store import Workspace
+
+__all__ = ["BUILT_IN", "EnvironmentRecord", "environment_names", "load_environment", "load_record", "save_environment"]
+
+_KIND = "environments"
+BUILT_IN = ("desk",)
+"""Names that need no workspace and cannot be given to other environments."""
+_DESK_OPTIONS = ("seed", "wording", "rename")
+
+
+class EnvironmentRecord(Record, frozen=True, kw_only=True):
+    """An environment as the workspace keeps it."""
+
+    name: str
+    digest: str
+    kind: Literal["recordings", "functions", "environment"]
+    """What answers calls: recordings, tool functions on a state, or a whole environment given by code."""
+    num_tasks: int
+    num_tools: int
+    strata: dict[str, float]
+    content: str = ""
+    """Blob of the ``TracedContent``; empty for a whole environment."""
+    state: dict[str, str] = msgspec.field(default_factory=dict)
+    """Table → blob of the initial state."""
+    code: str = ""
+    traces_digest: str = ""
+    fidelity: Fidelity
+    inventory: tuple[InventoryEntry, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def save_environment(store: Store, built: BuiltEnvironment) -> EnvironmentRecord:
+    """Keep an environment under its name, replacing an older one; blobs first, so that no record dangles.
+
+    Raises:
+        InputError: the name is built in, or cannot be told from a path or a reference with options.
+    """
+    environment = built.environment
+    name = environment.name
+    if name in BUILT_IN or not name or set(name) & set("/?#:") or name.startswith("."):
+        raise InputError(
+            f"an environment cannot be named {name!r}",
+            where="--name",
+            expected="a new name without '/', '?', '#', ':' and leading '.'",
+            mend="choose another name",
+        )
+    content, state, kind = "", {}, "environment"
+    if isinstance(environment, TracedEnvironment):
+        content = store.put_blob(canonical_json(environment.content))
+        kind = "functions" if environment.content.code else "recordings"
+        # recordings answer without the state, whose digest alone is kept
+        tables = built.state or {} if kind == "functions" else {}
+        state = {table: store.put_blob(canonical_json(value)) for table, value in tables.items()}
+    record = msgspec.convert(
+        {
+            "name": name,
+            "digest": environment.digest,
+            "kind": kind,
+            "num_tasks": len(environment.tasks()),
+            "num_tools": len(environment.tools()),
+            "strata": dict(environment.strata),
+            "content": content,
+            "state": state,
+            "code": _lasting(built.code),
+            "traces_digest": built.traces_digest,
+            "fidelity": built.fidelity,
+            "inventory": built.inventory,
+            "left_out": built.left_out,
+        },
+        EnvironmentRecord,
+    )
+    store.put(_KIND, name, record)
+    return record
+
+
+def _lasting(code: str) -> str:
+    """A reference to code that holds from every working directory."""
+    return str(Path(code).resolve()) if "/" in code or code.endswith(".py") else code
+
+
+def environment_names(store: Store) -> tuple[str, ...]:
+    """Names of the kept environments, oldest first."""
+    return tuple(store.keys(_KIND))
+
+
+def load_record(store: Store, name: str) -> EnvironmentRecord:
+    """The record of a kept environment. Raises ``NotFoundError``."""
+    return store.get(_KIND, name, EnvironmentRecord)
+
+
+def load_environment(ref: str, workspace: Workspace | None = None) -> Environment:
+    """The environment that a reference names.
+
+    Raises:
+        NotFoundError: neither built in nor in the workspace.
+        ConfigError: wrong options, or code that cannot be loaded.
+        InputError: the environment no longer has the digest that it was kept with.
+    """
+    name, options = _parse(ref)
+    if name == "desk":
+        return _desk(options, ref)
+    if options:
+        raise ConfigError("only built-in environments take options", where=ref, expected=name, mend="leave '?…' out")
+    if workspace is None:
+        raise NotFoundError(
+            f"there is no built-in environment {name!r}",
+            where=ref,
+            expected=f"one of {', '.join(BUILT_IN)}, or a workspace that knows the name",
+            mend="go to the folder with flightschool.toml",
+        )
+    record = load_record(workspace.store, name)
+    environment = _rebuild(workspace.store, record)
+    if environment.digest != record.digest:
+        raise InputError(
+            f"environment {name!r} is no longer what was kept",
+            where=record.code or name,
+            expected=record.digest,
+            mend="its code changed: build it again with flightschool env build, and audit it again",
+        )
+    return environment
+
+
+def _rebuild(store: Store, record: EnvironmentRecord) -> Environment:
+    if record.kind == "environment":
+        return RenamedEnvironment(record.name, open_code(record.code), record.strata)
+    try:
+        content = msgspec.convert(json.loads(store.get_blob(record.content)), TracedContent)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise StoreError(
+            f"the environment cannot be read: {error}",
+            where=f"environment {record.name!r}",
+            expected="an environment kept by this version",
+            mend="build it again with flightschool env build",
+        ) from error
+    if record.kind == "recordings":
+        return TracedEnvironment(record.name, content)
+    module = load_code(record.code)
+    called = [entry.spec.name for entry in record.inventory if entry.num_calls]
+    functions = tool_functions(module, called, f"--code {record.code}")
+    tables = {table: json.loads(store.get_blob(blob)) for table, blob in record.state.items()}
+    content = msgspec.structs.replace(content, code_digest=source_digest(module))
+    return TracedEnvironment(record.name, content, functions, JsonBase(tables))
+
+
+# ------------------------------------------------------------------------------------------------ references
+
+
+def _parse(ref: str) -> tuple[str, dict[str, str]]:
+    name, _, query = ref.partition("?")
+    if not name:
+        raise ConfigError("an environment reference is empty", where=ref, expected="NAME", mend="name one")
+    if not query:
+        return name, {}
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
+    except ValueError as error:
+        raise ConfigError(
+            "options cannot be read", where=ref, expected="NAME?key=value&key=value", mend=str(error)
+        ) from error
+    if len(dict(pairs)) < len(pairs):
+        raise ConfigError("an option is given twice", where=ref, expected="each option once", mend="remove one")
+    return name, dict(pairs)
+
+
+def _desk(options: Mapping[str, str], ref: str) -> Environment:
+    from flightschool.environments.desk import build_environment  # builds its tasks when it is imported
+
+    for key in options:
+        if key not in _DESK_OPTIONS:
+            near = difflib.get_close_matches(key, _DESK_OPTIONS, n=1)
+            raise ConfigError(
+                f"unknown option {key!r}",
+                where=ref,
+                expected=f"one of {', '.join(_DESK_OPTIONS)}",
+                mend=f"did you mean {near[0]!r}?" if near else "remove it",
+            )
+    seed = options.get("seed", "0")
+    if not seed.isascii() or not seed.isdigit():
+        raise ConfigError(f"seed is {seed!r}", where=ref, expected="a whole number from 0", mend="correct the seed")
+    wording = options.get("wording")
+    return build_environment(
+        seed=int(seed), wording=Path(wording) if wording else None, rename=_renames(options.get("rename", ""), ref)
+    )
+
+
+def _renames(text: str, ref: str) -> dict[str, str]:
+    renames: dict[str, str] = {}
+    for pair in filter(None, text.split(",")):
+        old, _, new = pair.partition(":")
+        if not old or not new or old in renames:
+            raise ConfigError(
+                f"cannot rename {pair!r}", where=ref, expected="rename=old:new,old:new", mend="correct 'rename'"
+            )
+        renames[old] = new
+    return renames

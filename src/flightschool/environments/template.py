@@ -1,0 +1,142 @@
+"""What ``flightschool init`` puts into a newcomer's folder: a commented configuration, and examples that run."""
+
+from __future__ import annotations
+
+from flightschool.digest import canonical_json
+from flightschool.environments.recorded import NOT_RECORDED
+from flightschool.records import Json
+from flightschool.store import DEFAULT_CONFIG
+
+__all__ = ["init_files"]
+
+_TRAIN = """\
+# The whole road for an agent of your own. What is commented shows the default; unknown keys are refused.
+#
+#   flightschool traces import traces/ --name mine
+#   flightschool env build --from-traces mine --name my-agent
+#   flightschool train train.toml
+
+# seed = 0
+
+[environment]
+name = "my-agent"                 # as given to `env build`
+# traces = "traces/example.jsonl" # import these first; without it, the environment must exist
+# format = "auto"                 # auto, openai-chat, otlp, tau-bench
+# state = "state"                 # folder of JSON files: the state that recorded episodes started from
+# code = "./tools.py"             # your own functions answer calls; without it, recordings do
+
+[faults]
+# training = "noisy"              # weather of a share of the training groups: clean, noisy, storm, or a path
+# evaluation = "noisy"            # weather of the perturbed measurement
+
+[reward]
+# partial_cap = 0.5               # most that a partly done task can earn
+# process_share = 0.1             # share of process checks in the total
+# latency_share = 0.1             # share of the latency term; only correct episodes earn it
+
+[screening]
+# budget = 96                     # most model rollouts that screening may spend
+# threshold = 0.2                 # least probability that a group of attempts tells anything
+
+[suite]
+# name = "checkride"              # frozen before anything trains
+# suite_fraction = 0.3            # share of each stratum's families
+# holdout_fraction = 0.1          # sealed until acceptance
+trained = []                      # strata to train, as `env show my-agent` lists them
+
+[training]
+# algorithm = "grpo"              # or "dr_grpo"
+# num_steps = 12
+# learning_rate = 1e-5
+# group_size = 8                  # attempts at one task that are compared with one another
+# groups_per_step = 4
+# max_staleness = 1               # most versions between sampling a token and training on it
+# device = "cpu"                  # or "cuda"
+
+[evaluation]
+# temperature = 0.0               # 0: the policy as it would be served
+# repeats = 1                     # attempts a task
+"""
+
+_README = f"""\
+# A flightschool workspace
+
+- `flightschool.toml` makes this folder a workspace; data lie in `.flightschool/`.
+- `traces/` is for recordings of your agent: OpenAI chat JSON lines, OpenTelemetry GenAI traces (OTLP JSON) or tau-bench
+  results. `example.jsonl` shows the first. Of all metadata, `success` (or `reward`) matters most: an outcome is what a
+  task's checks are made from.
+- `tools.py` shows how your own tool functions answer calls, on a fresh copy of `state/` for every episode. Without them
+  recordings answer, and whatever was not recorded is an error that says "{NOT_RECORDED}".
+- `train.toml` configures the rest of the road.
+
+    flightschool traces import traces/example.jsonl --name mine
+    flightschool env build --from-traces mine --name my-agent --state state --code ./tools.py
+    flightschool env check my-agent
+    flightschool rollout my-agent --policy oracle -n 2
+"""
+
+_TOOLS = '''\
+"""Tools of the example: each gets the state of its episode, then the arguments of the call.
+
+``state["orders"]`` is the content of state/orders.json, a copy that this episode alone sees. What a function raises is
+the answer that the agent gets.
+"""
+
+
+def get_order(state, order_id):
+    return state["orders"][order_id]
+
+
+def cancel_order(state, order_id):
+    order = state["orders"][order_id]
+    if order["status"] == "shipped":
+        raise ValueError(f"order {order_id} was shipped and cannot be cancelled")
+    order["status"] = "cancelled"
+    return order
+'''
+
+_ORDERS: dict[str, Json] = {
+    "A1": {"id": "A1", "status": "open"},
+    "B2": {"id": "B2", "status": "shipped"},
+    "C3": {"id": "C3", "status": "open"},
+}
+
+
+def init_files() -> dict[str, str]:
+    """Relative path → text of every file of a new workspace. ``flightschool.toml`` should be written last."""
+    episodes = [_cancelling("A1", number=1), _cancelling("C3", number=2)]
+    return {
+        "README.md": _README,
+        "train.toml": _TRAIN,
+        "tools.py": _TOOLS,
+        "state/orders.json": canonical_json(_ORDERS).decode() + "\n",
+        "traces/example.jsonl": "".join(canonical_json(episode).decode() + "\n" for episode in episodes),
+        "flightschool.toml": DEFAULT_CONFIG,
+    }
+
+
+def _cancelling(order: str, number: int) -> dict[str, Json]:
+    """One recorded episode in the OpenAI chat format."""
+    found, cancelled = _ORDERS[order], {"id": order, "status": "cancelled"}
+    return {
+        "messages": [
+            {"role": "system", "content": "You are the order desk. Cancel open orders on request; shipped ones never."},
+            {"role": "user", "content": f"Please cancel order {order}."},
+            *_call("get_order", order, found, "call-0"),
+            *_call("cancel_order", order, cancelled, "call-1"),
+            {"role": "assistant", "content": f"Order {order} is cancelled."},
+        ],
+        "metadata": {"id": f"example-{number}", "task": f"cancel-{order}", "success": True},
+    }
+
+
+def _call(tool: str, order: str, answer: Json, call_id: str) -> list[dict[str, Json]]:
+    function = {"name": tool, "arguments": canonical_json({"order_id": order}).decode()}
+    return [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": call_id, "content": canonical_json(answer).decode()},
+    ]

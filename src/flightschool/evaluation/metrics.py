@@ -1,0 +1,91 @@
+"""What is measured, and over which part of a suite.
+
+Names are ``metric/scope``: ``success/weighted``, ``virtual_ms/trained``, ``violations/stratum:abstain`` … The unit of
+analysis is the task: repeats are averaged first, since they share everything but luck.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from flightschool.evaluation.records import EvaluationItem
+
+__all__ = ["METRICS", "WEIGHTED", "Metric", "TaskValue", "family_or_task", "scopes_of", "task_values"]
+
+WEIGHTED = "weighted"
+"""All strata, each with its share of real traffic: what a user would meet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number of an item."""
+
+    name: str
+    unit: str
+    higher_is_better: bool
+    is_rate: bool
+    """Whether values lie in 0..1."""
+    of: Callable[[EvaluationItem], float]
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(name="success", unit="", higher_is_better=True, is_rate=True, of=lambda item: float(bool(item.success))),
+    Metric(
+        name="violations", unit="", higher_is_better=False, is_rate=True, of=lambda item: float(bool(item.violations))
+    ),
+    Metric(name="virtual_ms", unit="ms", higher_is_better=False, is_rate=False, of=lambda item: item.virtual_ms),
+    Metric(name="tokens", unit="tokens", higher_is_better=False, is_rate=False, of=lambda item: float(item.num_tokens)),
+    Metric(name="calls", unit="calls", higher_is_better=False, is_rate=False, of=lambda item: float(item.num_calls)),
+)
+"""Accuracy, risk (share of attempts with a violation), latency (critical path, tokens, calls)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskValue:
+    """A metric at one task, averaged over its repeats."""
+
+    task: str
+    family: str
+    stratum: str
+    trained: bool
+    value: float
+
+
+def task_values(items: Iterable[EvaluationItem], metric: Metric) -> list[TaskValue]:
+    """Averages of graded items by task, in order of first appearance."""
+    by_task: dict[str, list[EvaluationItem]] = defaultdict(list)
+    for item in items:
+        if item.success is not None:
+            by_task[item.task].append(item)
+    return [
+        TaskValue(
+            task=task,
+            family=rows[0].family,
+            stratum=rows[0].stratum,
+            trained=rows[0].trained,
+            value=sum(metric.of(row) for row in rows) / len(rows),
+        )
+        for task, rows in by_task.items()
+    ]
+
+
+def scopes_of(values: Sequence[TaskValue], weights: Mapping[str, float]) -> dict[str, list[TaskValue]]:
+    """Scope → its tasks: ``weighted``, ``all``, ``trained``, ``untrained`` and each stratum; empty ones left out."""
+    scopes = {
+        WEIGHTED: list(values),
+        "all": list(values),
+        "trained": [v for v in values if v.trained],
+        "untrained": [v for v in values if not v.trained],
+        **{f"stratum:{stratum}": [v for v in values if v.stratum == stratum] for stratum in weights},
+    }
+    return {scope: members for scope, members in scopes.items() if members}
+
+
+def family_or_task(members: Sequence[TaskValue]) -> tuple[list[str], str]:
+    """Clusters for an interval, and a remark: families, or single tasks where there is but one family."""
+    families = [member.family for member in members]
+    if len(set(families)) > 1:
+        return families, ""
+    return [member.task for member in members], ", one family: its tasks taken for independent"

@@ -1,0 +1,174 @@
+"""Measuring a policy on a frozen suite.
+
+Each (task, repeat) has a seed made of the suite and the evaluation's own seed, so that two policies meet the same
+latencies and the same faults item by item: the comparison is paired. Infra failures are retried under new numbers; what
+remains without a grade is *missing* and is shown, since a denominator that shrinks silently flatters whoever crashes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from flightschool.digest import derive_seed
+from flightschool.errors import InputError
+from flightschool.evaluation.records import EvaluationItem, EvaluationRun
+from flightschool.evaluation.suites import require_unchanged
+from flightschool.perturbation import FaultProfile
+from flightschool.protocols import Environment, RewardComposition
+from flightschool.records import Attempt, Outcome, StratumShare, Suite, Task
+from flightschool.rollouts import EpisodeRunner, Policy
+
+__all__ = ["MAX_RETRIES", "Progress", "evaluate", "evaluate_async"]
+
+CLEAN = "clean"
+MAX_RETRIES = 2
+"""New attempts after infra failures of one item."""
+
+Progress = Callable[[int, int], None]
+"""Called with (items done, items in all)."""
+
+
+def evaluate(
+    suite: Suite,
+    environment: Environment,
+    policy: Policy,
+    *,
+    composition: RewardComposition,
+    run: str,
+    weather_profile: FaultProfile | None = None,
+    repeats: int = 1,
+    seed: int = 0,
+    concurrency: int = 64,
+    progress: Progress | None = None,
+    on_attempt: Callable[[Attempt], None] | None = None,
+    keep_blob: Callable[[bytes], str] | None = None,
+) -> EvaluationRun:
+    """Measure, in an event loop of its own (see ``evaluate_async``)."""
+    return asyncio.run(
+        evaluate_async(
+            suite,
+            environment,
+            policy,
+            composition=composition,
+            run=run,
+            weather_profile=weather_profile,
+            repeats=repeats,
+            seed=seed,
+            concurrency=concurrency,
+            progress=progress,
+            on_attempt=on_attempt,
+            keep_blob=keep_blob,
+        )
+    )
+
+
+async def evaluate_async(
+    suite: Suite,
+    environment: Environment,
+    policy: Policy,
+    *,
+    composition: RewardComposition,
+    run: str,
+    weather_profile: FaultProfile | None = None,
+    repeats: int = 1,
+    seed: int = 0,
+    concurrency: int = 64,
+    progress: Progress | None = None,
+    on_attempt: Callable[[Attempt], None] | None = None,
+    keep_blob: Callable[[bytes], str] | None = None,
+) -> EvaluationRun:
+    """Measure a policy on every task of a suite.
+
+    Args:
+        suite: as loaded or opened.
+        environment: must still be what was frozen.
+        policy: what is measured.
+        composition: grades; only success and violations are taken from it.
+        run: id of the evaluation.
+        weather_profile: faults, or None for a clean run.
+        repeats: attempts at each task.
+        seed: seed of the evaluation; equal seeds pair two evaluations.
+        concurrency: attempts at a time.
+        progress: told after each item.
+        on_attempt: receives every attempt, infra failures included.
+        keep_blob: keeps end states.
+
+    Raises:
+        InputError: no repeats or no concurrency.
+        GateError: the environment is no longer what was frozen.
+    """
+    if repeats < 1 or concurrency < 1:
+        raise InputError(
+            f"{repeats} repeats, {concurrency} at a time", where="evaluate", expected="1 or more", mend="correct them"
+        )
+    require_unchanged(suite, environment)
+    runner = EpisodeRunner(environment, composition, run=run, keep_blob=keep_blob)
+    shares = {family: share for share in suite.strata for family in share.families}
+    jobs = [(environment.task(task_id), repeat) for task_id in suite.task_digests for repeat in range(repeats)]
+    gate = asyncio.Semaphore(concurrency)
+    num_done = 0
+
+    async def one(task: Task, repeat: int) -> EvaluationItem:
+        nonlocal num_done
+        item_seed = derive_seed("evaluation", suite.digest, seed, task.id, repeat)
+        async with gate:
+            for number in range(MAX_RETRIES + 1):
+                attempt = await runner.attempt(
+                    task,
+                    policy,
+                    group=f"{run}:{task.id}",
+                    index=repeat,
+                    number=number,
+                    seed=item_seed,
+                    weather_profile=weather_profile,
+                )
+                if on_attempt is not None:
+                    on_attempt(attempt)
+                if attempt.outcome is not Outcome.INFRA_FAILURE:
+                    break
+        num_done += 1
+        if progress is not None:
+            progress(num_done, len(jobs))
+        return _item(task, shares, attempt)
+
+    clean = weather_profile is None or weather_profile.is_clean
+    items = await asyncio.gather(*(one(task, repeat) for task, repeat in jobs))
+    return EvaluationRun(
+        id=run,
+        suite=suite.name,
+        suite_digest=suite.digest,
+        environment=environment.name,
+        environment_digest=environment.digest,
+        policy=policy.name,
+        noise=CLEAN if clean or weather_profile is None else weather_profile.label,
+        noise_digest="" if clean or weather_profile is None else weather_profile.digest,
+        composition_digest=composition.digest,
+        repeats=repeats,
+        seed=seed,
+        holdout=suite.holdout,
+        weights={share.name: share.weight for share in suite.strata},
+        items=tuple(items),
+    )
+
+
+def _item(task: Task, shares: Mapping[str, StratumShare], attempt: Attempt) -> EvaluationItem:
+    share = shares[task.family]
+    return EvaluationItem(
+        task=task.id,
+        family=task.family,
+        stratum=share.name,
+        trained=share.trained,
+        repeat=attempt.index,
+        seed=attempt.seed,
+        success=attempt.reward.success if attempt.reward is not None else None,
+        outcome=attempt.outcome,
+        reason=attempt.reason,
+        violations=attempt.verdict.violations if attempt.verdict is not None else (),
+        virtual_ms=attempt.timings.virtual_ms,
+        num_tokens=attempt.num_completion_tokens,
+        num_calls=len(attempt.events),
+        num_retries=attempt.number,
+        attempt=attempt.id,
+        attempt_digest=attempt.digest,
+    )

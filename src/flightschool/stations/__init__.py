@@ -1,0 +1,38 @@
+"""Stations: each room bound to a workspace, so that the pipeline and the command line do the same things.
+
+A station takes what the one before it left in the workspace, calls its room, and keeps the result. No rule of the
+house is decided here; the gates stand in the rooms and raise.
+"""
+
+from flightschool.stations.collecting import Collected, collect
+from flightschool.stations.gates import admit, audit, freeze, frozen_suites
+from flightschool.stations.measuring import EVALUATION_KIND, Pilot, checkride, measure, open_pilot
+from flightschool.stations.settings import JobSettings
+from flightschool.stations.telling import Quiet, Tell
+from flightschool.stations.training_station import control_settings, fly, run_name, training_settings
+from flightschool.stations.writing import Flown, JobResult, Measured, write_up
+
+__all__ = [
+    "EVALUATION_KIND",
+    "Collected",
+    "Flown",
+    "JobResult",
+    "JobSettings",
+    "Measured",
+    "Pilot",
+    "Quiet",
+    "Tell",
+    "admit",
+    "audit",
+    "checkride",
+    "collect",
+    "control_settings",
+    "fly",
+    "freeze",
+    "frozen_suites",
+    "measure",
+    "open_pilot",
+    "run_name",
+    "training_settings",
+    "write_up",
+]

@@ -1,0 +1,34 @@
+"""Training: groups of episodes in, a better model out. Asynchronous, exactly-once, strict about staleness.
+
+Importing this package imports no torch: everything that needs it runs in the trainer process, or is imported when a run
+begins.
+"""
+
+from flightschool.training.algorithms import ALGORITHMS, Algorithm, GroupCredits, TermWeights
+from flightschool.training.generation import GenerationStation, GroupRunner, LocalGeneration
+from flightschool.training.orchestrator import Orchestrator, TrainResult
+from flightschool.training.progress import ProgressCallback, StepProgress
+from flightschool.training.run import RunStart, read_run, resume, run_incarnation, train
+from flightschool.training.settings import TrainingSettings
+from flightschool.training.source import PoolSource
+
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "GenerationStation",
+    "GroupCredits",
+    "GroupRunner",
+    "LocalGeneration",
+    "Orchestrator",
+    "PoolSource",
+    "ProgressCallback",
+    "RunStart",
+    "StepProgress",
+    "TermWeights",
+    "TrainResult",
+    "TrainingSettings",
+    "read_run",
+    "resume",
+    "run_incarnation",
+    "train",
+]

@@ -1,0 +1,103 @@
+"""The generation station of a run on this machine: our engine, the episode runner, and published weights in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from flightschool.digest import derive_random
+from flightschool.perturbation import FaultProfile, profile
+from flightschool.records import EpisodeGroup, Task, WeightsVersion
+from flightschool.rollouts import EnginePolicy, Policy, Sampling
+from flightschool.training.settings import TrainingSettings
+
+__all__ = ["GenerationStation", "GroupRunner", "LocalGeneration", "is_noisy"]
+
+
+class GroupRunner(Protocol):
+    """What a run needs of ``rollouts.EpisodeRunner``."""
+
+    async def group(
+        self,
+        task: Task,
+        policy: Policy,
+        *,
+        size: int,
+        group: str,
+        admitted_step: int,
+        seed: int,
+        weather_profile: FaultProfile | None = None,
+    ) -> EpisodeGroup:
+        """``size`` attempts at one task."""
+        ...
+
+
+class GenerationStation(Protocol):
+    """What the orchestrator needs of generation."""
+
+    async def make_group(self, task: Task, group: str, admitted_step: int, seed: int) -> EpisodeGroup:
+        """Generate and judge one group."""
+        ...
+
+    async def apply_weights(self, version: WeightsVersion) -> None:
+        """Use a published version from the next decode step on."""
+        ...
+
+    async def close(self) -> None:
+        """Free the engine."""
+        ...
+
+
+def is_noisy(settings: TrainingSettings, seed: int) -> bool:
+    """Whether the group of this seed meets the noise: a whole group does, or none of it."""
+    return derive_random("noisy-group", seed).random() < settings.noisy_share
+
+
+class LocalGeneration:
+    """Our torch engine in this process.
+
+    Args:
+        settings: of the run.
+        model: folder of the model that the run began with.
+        runner: runs episodes.
+        run: id of the run.
+        weights: file through which the trainer publishes.
+    """
+
+    def __init__(
+        self, settings: TrainingSettings, *, model: Path, runner: GroupRunner, run: str, weights: Path
+    ) -> None:
+        from flightschool.engines import TorchEngine, load_model
+
+        self._settings = settings
+        self._runner = runner
+        self._weights_file = weights
+        self._noise: FaultProfile | None = profile(settings.noise) if settings.noisy_share > 0.0 else None
+        loaded = load_model(model, device=settings.device)
+        self.engine = TorchEngine(loaded, run=run)
+        sampling = Sampling(temperature=settings.temperature, max_new_tokens=settings.max_new_tokens)
+        self._policy = EnginePolicy(self.engine, loaded.tokenizer, f"run:{run}", sampling)
+
+    async def make_group(self, task: Task, group: str, admitted_step: int, seed: int) -> EpisodeGroup:
+        """See ``GenerationStation``."""
+        noisy = self._noise is not None and is_noisy(self._settings, seed)
+        return await self._runner.group(
+            task,
+            self._policy,
+            size=self._settings.group_size,
+            group=group,
+            admitted_step=admitted_step,
+            seed=seed,
+            weather_profile=self._noise if noisy else None,
+        )
+
+    async def apply_weights(self, version: WeightsVersion) -> None:
+        """See ``GenerationStation``; the weights are verified by their digest before the engine sees them."""
+        from flightschool.training.publisher import WeightsReader
+
+        with WeightsReader(self._weights_file) as reader:
+            self.engine.update_weights(version, reader.read(version))
+
+    async def close(self) -> None:
+        """End the engine."""
+        self.engine.close()

@@ -1,0 +1,388 @@
+"""The asynchronous core: generation and training side by side in one event loop, the trainer in its own process.
+
+Stations, and who wakes whom::
+
+    source ─► dispatcher ─► episode workers ─► journal ─► sample queue ─► batcher ─► trainer ─► publisher
+                 ▲                │                            │                        │           │
+                 └── slot free ───┘                            └──── wake ──► coordinator          engine
+
+* The *dispatcher* (``_admit``) is a plain function: it starts workers while the queue's accounts allow. It is called by
+  whoever freed something: a worker that ended, the coordinator after each group and each step.
+* A *worker* generates one group, journals it, offers it to the queue, and wakes the coordinator.
+* The *coordinator* (``_coordinate``) is the only one that talks to the trainer, one question at a time: it consumes the
+  oldest group, or makes the step that is due, or sleeps until a worker wakes it. A new version reaches the engine right
+  after the step that made it; the engine takes it between two decode steps, so running groups go on under it.
+
+Who ends first. In health: the coordinator, when the steps are done, the source is dry, the time is over or no group
+carries a gradient any more; then workers are cancelled (their groups stay admitted in the journal, unfinished), the
+model is exported, the result is written, and the trainer is told to stop. In a crash of the trainer: the pending
+question raises, workers are cancelled, the error names the process and its log. In a crash of a worker: the
+coordinator raises it at its next turn. If this process is killed, the trainer notices and ends itself. All of these
+leave a folder from which the run goes on (see ``journal``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from flightschool.digest import derive_seed
+from flightschool.errors import FlightschoolError, InfrastructureError, TokenContractError
+from flightschool.protocols import GroupSource
+from flightschool.records import EpisodeGroup, GroupState, Record, SpanKind, Task, WeightsVersion
+from flightschool.training.algorithms import ALGORITHMS, GroupCredits, TermWeights, shuffle_rewards
+from flightschool.training.folders import RunFolder, write_durably
+from flightschool.training.journal import Admitted, Finished, Journal, Opened, Recovery
+from flightschool.training.link import TrainerLink
+from flightschool.training.messages import (
+    Accumulate,
+    Done,
+    Export,
+    Manifest,
+    Ready,
+    Save,
+    Start,
+    Step,
+    Stepped,
+    TrainerSpec,
+    TrainGroup,
+    TrainMember,
+)
+from flightschool.training.progress import Meter, MetricsFile, ProgressCallback
+from flightschool.training.queue import SampleQueue, Waiting
+from flightschool.training.settings import TrainingSettings
+
+__all__ = ["ApplyWeights", "MakeGroup", "Orchestrator", "TrainResult"]
+
+MakeGroup = Callable[[Task, str, int, int], Awaitable[EpisodeGroup]]
+"""(task, group id, version admitted under, seed) → the finished group."""
+ApplyWeights = Callable[[WeightsVersion], Awaitable[None]]
+"""Makes the engine use a published version; returns once new tokens come from it."""
+
+_MAX_SKIPPED_STEPS = 3
+_MIN_TOO_FEW = 8
+
+
+class TrainResult(Record, frozen=True, kw_only=True):
+    """What a finished run leaves; lies in ``result.json``."""
+
+    run: str
+    stopped: str
+    """Why it ended: ``steps done``, ``source dry``, ``time limit``, ``no gradient``."""
+    model: str
+    """The trained model's folder."""
+    model_digest: str
+    manifest: Manifest
+    num_groups: int
+    """Groups consumed over the whole lineage."""
+    num_zero_advantage: int
+    """Of those consumed in the last incarnation: groups without a gradient."""
+    num_unfinished: int
+    """Groups that ran or waited when the run ended."""
+    max_staleness: int
+    length_bias: float
+    wall_s: float
+    """Of the last incarnation."""
+
+
+@dataclass
+class _Counters:
+    skipped: int = 0
+    flat_in_a_row: int = 0
+    too_few_in_a_row: int = 0
+    zero_advantage: int = 0
+
+
+class Orchestrator:
+    """One incarnation of a run.
+
+    Args:
+        settings: of the run.
+        spec: where the trainer finds everything; names run and incarnation.
+        source: of tasks, already moved past what earlier incarnations admitted.
+        make_group: generates and judges one group.
+        link: to the trainer.
+        apply_weights: carries published weights to the engine.
+        recovery: what an earlier incarnation left.
+        progress: is called after every step.
+    """
+
+    def __init__(
+        self,
+        settings: TrainingSettings,
+        spec: TrainerSpec,
+        *,
+        source: GroupSource,
+        make_group: MakeGroup,
+        link: TrainerLink,
+        apply_weights: ApplyWeights | None = None,
+        recovery: Recovery | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> None:
+        recovery = recovery or Recovery()
+        self._settings, self._spec = settings, spec
+        self._source, self._make_group, self._link = source, make_group, link
+        self._apply_weights, self._progress = apply_weights, progress
+        self._folder = RunFolder(Path(spec.run_dir))
+        self._recovery = recovery
+        self._readmit = deque(recovery.readmit)
+        self._next_ordinal = recovery.next_ordinal
+        self._consumed = list(recovery.consumed)
+        self._queue = SampleQueue(settings, recovery.step)
+        self._engine_step = recovery.step
+        self._algorithm = ALGORITHMS[settings.algorithm]
+        self._weights = TermWeights(process=settings.process_weight, latency=settings.latency_weight)
+        self._meter = Meter(
+            incarnation=recovery.incarnation,
+            num_steps=settings.num_steps,
+            first_step=recovery.step,
+            groups_per_step=settings.groups_per_step,
+        )
+        self._metrics = MetricsFile(self._folder.metrics)
+        self._counters = _Counters()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        self._dry = self._closing = False
+        self._started = time.monotonic()
+
+    async def run(self) -> TrainResult:
+        """Run to the end.
+
+        Raises:
+            InfrastructureError: trainer or engine died, or nothing can be scored.
+            TokenContractError: a group is not token-exact.
+            FlightschoolError: three steps were not finite.
+        """
+        self._wake = asyncio.Event()
+        self._journal = Journal(self._folder.journal)
+        try:
+            ready = await self._link.ask(Start(spec=self._spec))
+            assert isinstance(ready, Ready)
+            await self._use(ready.version)
+            self._journal.append(Opened(incarnation=self._recovery.incarnation, step=self._recovery.step))
+            for item in self._recovery.offer:
+                self._queue.offer(item.ordinal, item.group)
+                self._meter.finished(item.group)
+            stopped = await self._coordinate()
+            num_unfinished = len(self._workers) + len(self._queue.waiting)
+            await self._cancel_workers()
+            return await self._finish(stopped, num_unfinished)
+        finally:
+            await self._cancel_workers()
+            self._journal.close()
+
+    # ------------------------------------------------------------------ dispatcher and workers
+
+    def _admit(self) -> None:
+        """Start as many groups as the accounts allow."""
+        if self._closing or self._dry:
+            return
+        for _ in range(self._queue.num_to_admit()):
+            admission = self._next_admission()
+            if admission is None:
+                self._dry = True
+                self._wake.set()
+                return
+            self._journal.append(admission)
+            self._queue.admit(admission.ordinal, admission.admitted_step)
+            worker = asyncio.create_task(self._work(admission), name=admission.group)
+            self._workers.add(worker)
+            worker.add_done_callback(self._worker_ended)
+
+    def _next_admission(self) -> Admitted | None:
+        incarnation = self._recovery.incarnation
+        if self._readmit:
+            old = self._readmit.popleft()
+            ordinal, task = old.ordinal, old.task
+        else:
+            fresh = self._source.next_task()
+            if fresh is None:
+                return None
+            ordinal, task = self._next_ordinal, fresh
+            self._next_ordinal += 1
+        group = f"g{ordinal:06d}" + (f".{incarnation}" if incarnation else "")
+        return Admitted(
+            incarnation=incarnation, ordinal=ordinal, group=group, task=task, admitted_step=self._engine_step
+        )
+
+    async def _work(self, admission: Admitted) -> None:
+        seed = derive_seed("group", self._settings.seed, admission.ordinal)
+        group = await self._make_group(admission.task, admission.group, admission.admitted_step, seed)
+        finished = Finished(incarnation=admission.incarnation, ordinal=admission.ordinal, group=group)
+        self._journal.append(finished)
+        self._queue.offer(admission.ordinal, group)
+        self._meter.finished(group)
+
+    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if not worker.cancelled() and worker.exception() is not None:
+            self._failure = self._failure or worker.exception()
+        elif not worker.cancelled():
+            self._admit()
+        self._wake.set()
+
+    async def _cancel_workers(self) -> None:
+        self._closing = True
+        workers = list(self._workers)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+    # ------------------------------------------------------------------ coordinator
+
+    async def _coordinate(self) -> str:
+        while self._queue.version < self._settings.num_steps:
+            self._admit()
+            if self._failure is not None:
+                raise self._failure
+            reason = self._reason_to_stop()
+            if reason:
+                if self._queue.num_gradient:
+                    await self._step()
+                return reason
+            if self._queue.step_due():
+                await self._step()
+            elif (item := self._queue.take()) is not None:
+                await self._consume(item)
+            else:
+                await self._sleep()
+        return "steps done"
+
+    def _reason_to_stop(self) -> str:
+        if self._settings.time_limit_s is not None and self._elapsed() > self._settings.time_limit_s:
+            return "time limit"
+        if self._counters.flat_in_a_row >= self._settings.max_flat_groups:
+            return "no gradient"
+        if self._dry and not self._queue.running and not self._queue.waiting and not self._workers:
+            return "source dry"
+        return ""
+
+    async def _sleep(self) -> None:
+        """Until a worker ends, or the time is over."""
+        limit = self._settings.time_limit_s
+        try:
+            await asyncio.wait_for(self._wake.wait(), None if limit is None else max(0.0, limit - self._elapsed()))
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    async def _consume(self, item: Waiting) -> None:
+        self._queue.consuming = True
+        group = shuffle_rewards(item.group, self._settings.seed) if self._settings.shuffle_rewards else item.group
+        credits_ = self._algorithm.credits(group, self._weights)
+        if credits_.state is GroupState.COMPLETE:
+            await self._link.ask(Accumulate(group=_train_group(group, credits_)))
+            self._queue.num_gradient += 1
+        else:
+            self._queue.num_flat += 1
+        self._count(credits_.state)
+        self._consumed.append(group.id)
+        group = msgspec.structs.replace(item.group, state=credits_.state)
+        self._meter.consumed(group, credits_.state)
+        self._source.report(group)
+        self._queue.consuming = False
+
+    def _count(self, state: GroupState) -> None:
+        counters = self._counters
+        counters.flat_in_a_row = 0 if state is GroupState.COMPLETE else counters.flat_in_a_row + 1
+        counters.zero_advantage += state is not GroupState.COMPLETE
+        counters.too_few_in_a_row = counters.too_few_in_a_row + 1 if state is GroupState.TOO_FEW else 0
+        if counters.too_few_in_a_row >= max(_MIN_TOO_FEW, 2 * self._settings.groups_per_step):
+            raise InfrastructureError(
+                f"{counters.too_few_in_a_row} groups in a row have fewer than two scored members",
+                where=self._spec.run,
+                expected="attempts that can be scored",
+                mend="see the attempts' details in the journal: world, engine or grader fails",
+            )
+
+    async def _step(self) -> None:
+        self._queue.consuming = True
+        before = self._queue.version
+        reply = await self._link.ask(Step())
+        assert isinstance(reply, Stepped)
+        version = before if reply.version is None else reply.version.step
+        self._queue.stepped(version)
+        if reply.version is not None:
+            await self._use(reply.version)
+        row = self._meter.step(before, version, reply.stats)
+        self._metrics.write(row)
+        if self._progress is not None:
+            self._progress(row)
+        if reply.version is None:
+            self._refuse_more_skips()
+        elif version % self._settings.checkpoint_every == 0 and version < self._settings.num_steps:
+            await self._link.ask(Save(directory=str(self._folder.checkpoint(version)), manifest=self._manifest()))
+            self._folder.prune_checkpoints()
+        self._queue.consuming = False
+
+    async def _use(self, version: WeightsVersion) -> None:
+        if self._apply_weights is not None:
+            await self._apply_weights(version)
+        self._engine_step = version.step
+
+    def _refuse_more_skips(self) -> None:
+        self._counters.skipped += 1
+        if self._counters.skipped >= _MAX_SKIPPED_STEPS:
+            raise FlightschoolError(
+                f"{self._counters.skipped} steps were skipped: loss or gradient not finite",
+                where=str(self._folder.root / "kept"),
+                expected="finite losses and gradients",
+                mend="inspect the kept batches; a lower learning rate is the usual mend",
+            )
+
+    # ------------------------------------------------------------------ end
+
+    def _manifest(self) -> Manifest:
+        recovery = self._recovery
+        return Manifest(
+            run=self._spec.run,
+            incarnation=recovery.incarnation,
+            step=self._queue.version,
+            lineage=(*recovery.lineage, (recovery.incarnation, self._queue.version)),
+            consumed=tuple(self._consumed),
+        )
+
+    async def _finish(self, stopped: str, num_unfinished: int) -> TrainResult:
+        done = await self._link.ask(Export(directory=str(self._folder.model)))
+        assert isinstance(done, Done)
+        result = TrainResult(
+            run=self._spec.run,
+            stopped=stopped,
+            model=str(self._folder.model),
+            model_digest=done.digest,
+            manifest=self._manifest(),
+            num_groups=len(self._consumed),
+            num_zero_advantage=self._counters.zero_advantage,
+            num_unfinished=num_unfinished,
+            max_staleness=self._meter.max_staleness,
+            length_bias=self._meter.length_bias(),
+            wall_s=self._elapsed(),
+        )
+        write_durably(self._folder.result, msgspec.json.encode(result))
+        return result
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._started
+
+
+def _train_group(group: EpisodeGroup, credits_: GroupCredits) -> TrainGroup:
+    advantages = {credit.attempt: credit.advantage for credit in credits_.credits}
+    members = tuple(
+        TrainMember(attempt=member.id, advantage=advantages[member.id], spans=member.spans)
+        for member in group.members
+        if member.id in advantages
+    )
+    if not any(span.kind is SpanKind.COMPLETION for member in members for span in member.spans):
+        raise TokenContractError(
+            "a group with a gradient has no sampled tokens",
+            where=group.id,
+            expected="attempts of a policy that writes token spans",
+            mend="train a model, not a scripted policy",
+        )
+    return TrainGroup(id=group.id, members=members)

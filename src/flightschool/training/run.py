@@ -1,0 +1,210 @@
+"""Starting a run, and going on with one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from flightschool.errors import ConfigError, InputError, NotFoundError
+from flightschool.protocols import GroupSource
+from flightschool.records import Record
+from flightschool.training.folders import RunFolder, shared_path, write_durably
+from flightschool.training.generation import GenerationStation, GroupRunner, LocalGeneration
+from flightschool.training.journal import Recovery, recover
+from flightschool.training.link import InlineLink, ProcessLink, TrainerLink, trainer_command
+from flightschool.training.messages import TrainerSpec
+from flightschool.training.orchestrator import Orchestrator, TrainResult
+from flightschool.training.progress import ProgressCallback
+from flightschool.training.settings import TrainingSettings
+
+__all__ = ["RunStart", "read_run", "resume", "run_incarnation", "train"]
+
+MakeStation = Callable[[TrainingSettings, TrainerSpec], GenerationStation]
+
+
+class RunStart(Record, frozen=True, kw_only=True):
+    """What a run was started with; ``run.json``."""
+
+    run: str
+    model: str
+    settings: str
+    """``TrainingSettings`` as JSON."""
+
+
+def train(
+    settings: TrainingSettings,
+    *,
+    model: Path,
+    run_dir: Path,
+    source: GroupSource,
+    runner: GroupRunner,
+    progress: ProgressCallback | None = None,
+) -> TrainResult:
+    """Train a model in an environment, from step 0.
+
+    Args:
+        settings: of the run.
+        model: folder of the model to begin with.
+        run_dir: folder of the run; must not hold one yet. Its name is the run's.
+        source: of tasks.
+        runner: of episodes, with environment and reward; an ``EpisodeRunner``.
+        progress: is called after every step.
+
+    Raises:
+        InputError: the folder holds a run already, or the model cannot be used.
+        InfrastructureError: trainer or engine died; go on with ``resume``.
+    """
+    folder = RunFolder(run_dir)
+    if folder.start.exists():
+        raise InputError(
+            f"run {run_dir.name!r} exists",
+            where=str(run_dir),
+            expected="a folder without a run",
+            mend="go on with --resume, or take another name",
+        )
+    check_combination(settings)
+    start = RunStart(run=run_dir.name, model=str(model.resolve()), settings=settings.model_dump_json())
+    write_durably(folder.start, msgspec.json.encode(start))
+    return _run_local(start, run_dir, source, runner, progress)
+
+
+def resume(
+    run_dir: Path, *, source: GroupSource, runner: GroupRunner, progress: ProgressCallback | None = None
+) -> TrainResult:
+    """Go on with a run that was killed or failed; a finished one returns its result.
+
+    Args:
+        run_dir: its folder.
+        source: a *fresh* source, built with the same tasks and seed as at the start.
+        runner: as at the start.
+        progress: is called after every step.
+
+    Raises:
+        NotFoundError: the folder holds no run.
+        StoreError: its journal is broken.
+    """
+    start = read_run(run_dir)
+    result = RunFolder(run_dir).result
+    if result.exists():
+        return msgspec.json.decode(result.read_bytes(), type=TrainResult)
+    return _run_local(start, run_dir, source, runner, progress)
+
+
+def read_run(run_dir: Path) -> RunStart:
+    """What a run was started with. Raises ``NotFoundError``."""
+    path = RunFolder(run_dir).start
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunStart)
+    except FileNotFoundError:
+        raise NotFoundError(
+            f"no run in {run_dir.name!r}", where=str(run_dir), expected="a folder with run.json", mend="check the name"
+        ) from None
+
+
+def check_combination(settings: TrainingSettings) -> None:
+    """Refuse settings that cannot work together."""
+    if settings.mode == "async" and not settings.separate_process:
+        raise ConfigError(
+            "separate_process = false in async mode",
+            where="training.separate_process",
+            expected="mode = 'sync'",
+            mend="leave the trainer its own process, or train synchronously",
+        )
+
+
+def _run_local(
+    start: RunStart, run_dir: Path, source: GroupSource, runner: GroupRunner, progress: ProgressCallback | None
+) -> TrainResult:
+    def station(settings: TrainingSettings, spec: TrainerSpec) -> GenerationStation:
+        return LocalGeneration(
+            settings, model=Path(spec.model), runner=runner, run=spec.run, weights=Path(spec.weights)
+        )
+
+    return run_incarnation(start, run_dir, source=source, make_station=station, progress=progress)
+
+
+def run_incarnation(
+    start: RunStart,
+    run_dir: Path,
+    *,
+    source: GroupSource,
+    make_station: MakeStation,
+    progress: ProgressCallback | None = None,
+    command: Sequence[str] | None = None,
+) -> TrainResult:
+    """One incarnation with any generation station and any trainer process.
+
+    Args:
+        start: what the run was started with.
+        run_dir: its folder; what an earlier incarnation left there is gone on with.
+        source: a fresh source; it is moved past what was admitted before.
+        make_station: builds generation.
+        progress: is called after every step.
+        command: command line of the trainer process; the real trainer by default.
+    """
+    settings = TrainingSettings.model_validate_json(start.settings)
+    folder = RunFolder(run_dir)
+    folder.prune_checkpoints()
+    checkpoint = folder.newest_checkpoint()
+    recovery = recover(folder.journal, checkpoint[1] if checkpoint else None, settings.max_staleness)
+    for _ in range(recovery.next_ordinal):
+        source.next_task()
+    weights = shared_path(run_dir)
+    spec = TrainerSpec(
+        run=start.run,
+        incarnation=recovery.incarnation,
+        step=recovery.step,
+        model=start.model,
+        checkpoint=str(checkpoint[0]) if checkpoint else "",
+        run_dir=str(run_dir),
+        weights=str(weights),
+        settings=start.settings,
+    )
+
+    async def run() -> TrainResult:
+        link = _link(settings, folder, command)
+        station: GenerationStation | None = None
+        try:
+            station = make_station(settings, spec)
+            return await _orchestrate(settings, spec, source, station, link, recovery, progress)
+        finally:
+            if station is not None:
+                await station.close()
+            await link.close()
+            weights.unlink(missing_ok=True)
+
+    return asyncio.run(run())
+
+
+async def _orchestrate(
+    settings: TrainingSettings,
+    spec: TrainerSpec,
+    source: GroupSource,
+    station: GenerationStation,
+    link: TrainerLink,
+    recovery: Recovery,
+    progress: ProgressCallback | None,
+) -> TrainResult:
+    orchestrator = Orchestrator(
+        settings,
+        spec,
+        source=source,
+        make_group=station.make_group,
+        link=link,
+        apply_weights=station.apply_weights,
+        recovery=recovery,
+        progress=progress,
+    )
+    return await orchestrator.run()
+
+
+def _link(settings: TrainingSettings, folder: RunFolder, command: Sequence[str] | None) -> TrainerLink:
+    if settings.separate_process:
+        return ProcessLink(command or trainer_command(), num_threads=settings.num_threads, log=folder.log)
+    from flightschool.training.server import Server
+    from flightschool.training.trainer_process import build_torch_trainer
+
+    return InlineLink(Server(build_torch_trainer))

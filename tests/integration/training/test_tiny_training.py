@@ -1,0 +1,172 @@
+"""Whole runs with a tiny random model, our engine, a real trainer process and published weights."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from flightschool.engines import load_model
+from flightschool.errors import InfrastructureError, InputError
+from flightschool.perturbation import FaultProfile
+from flightschool.records import (
+    Attempt,
+    EndReason,
+    EpisodeGroup,
+    Message,
+    Outcome,
+    Reward,
+    SpanKind,
+    Task,
+    Timings,
+)
+from flightschool.rollouts import EpisodeEndError, Policy
+from flightschool.training import PoolSource, TrainingSettings, TrainResult, resume, train
+from flightschool.training.folders import RunFolder
+from flightschool.training.journal import Finished, read_journal
+from flightschool.training.progress import StepProgress
+
+pytestmark = pytest.mark.integration
+TASKS = [Task(id=f"t{i}", family=f"f{i}", stratum="s", instruction=f"go {i}", initial_state="") for i in range(3)]
+
+
+class BanditRunner:
+    """One turn; the reward is the share of sampled tokens with an even id."""
+
+    def __init__(self, die_after: int = 1 << 30) -> None:
+        self.num_groups = 0
+        self._die_after = die_after
+
+    async def group(
+        self,
+        task: Task,
+        policy: Policy,
+        *,
+        size: int,
+        group: str,
+        admitted_step: int,
+        seed: int,
+        weather_profile: FaultProfile | None = None,
+    ) -> EpisodeGroup:
+        self.num_groups += 1
+        if self.num_groups > self._die_after:
+            raise InfrastructureError("the world broke", where="test")
+        members = await asyncio.gather(*(self._attempt(task, policy, group, index, seed) for index in range(size)))
+        return EpisodeGroup(id=group, task=task.id, size=size, members=tuple(members), admitted_step=admitted_step)
+
+    async def _attempt(self, task: Task, policy: Policy, group: str, index: int, seed: int) -> Attempt:
+        endpoint = policy.endpoint(task, seed + index, group)
+        with contextlib.suppress(EpisodeEndError):  # cut at the token limit, as a random model mostly is
+            await endpoint.complete([Message(role="user", content=task.instruction)], ())
+        spans = endpoint.spans()
+        endpoint.close()
+        sampled = [token for span in spans if span.kind is SpanKind.COMPLETION for token in span.token_ids_T]
+        share = sum(token % 2 == 0 for token in sampled) / len(sampled)
+        return Attempt(
+            id=f"{group}:{index}",
+            run="r",
+            group=group,
+            index=index,
+            number=0,
+            environment="bandit",
+            environment_digest="",
+            task=task.id,
+            task_digest="",
+            policy=policy.name,
+            seed=seed,
+            spans=spans,
+            messages=(),
+            events=(),
+            outcome=Outcome.SCORED,
+            reason=EndReason.FINISHED,
+            cause="policy",
+            verdict=None,
+            reward=Reward(outcome=share, process=0.0, latency=0.0, gate=1.0, total=share),
+            end_state="",
+            timings=Timings(virtual_ms=0.0),
+        )
+
+
+def settings(**fields: Any) -> TrainingSettings:
+    base = {"learning_rate": 3e-3, "max_new_tokens": 8, "groups_per_step": 2, "num_steps": 6, "max_inflight_groups": 3}
+    return TrainingSettings.model_validate(base | fields)
+
+
+def run(
+    folder: Path, model: Path, fields: dict[str, Any], runner: BanditRunner | None = None
+) -> tuple[TrainResult, list[StepProgress]]:
+    rows: list[StepProgress] = []
+    result = train(
+        settings(**fields),
+        model=model,
+        run_dir=folder,
+        source=PoolSource(TASKS),
+        runner=runner or BanditRunner(),
+        progress=rows.append,
+    )
+    return result, rows
+
+
+def groups_of(folder: Path) -> Sequence[EpisodeGroup]:
+    return [entry.group for entry in read_journal(RunFolder(folder).journal) if isinstance(entry, Finished)]
+
+
+def test_an_asynchronous_run_learns_within_its_staleness_bound(tiny_folder: Path, tmp_path: Path) -> None:
+    result, rows = run(tmp_path / "run", tiny_folder, {"num_steps": 25})
+    assert result.stopped == "steps done"
+    assert [row.step for row in rows] == list(range(1, 26))
+    assert max(row.staleness_max for row in rows) == result.max_staleness <= 1
+    first, last = (sum(row.reward_outcome for row in part) / 5 for part in (rows[:5], rows[-5:]))
+    assert last > first + 0.15
+    assert {r.step for g in groups_of(tmp_path / "run") for m in g.members for s in m.spans for r in s.versions} > {
+        0,
+        5,
+    }
+    lines = (tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines()
+    assert msgspec.json.decode(lines[-1], type=StepProgress) == rows[-1]
+    assert load_model(Path(result.model)).digest == result.model_digest
+    fresh = [row for row in rows if row.staleness_max == 0]
+    assert fresh
+    assert max(row.stats.max_abs_mismatch for row in fresh) < 1e-4
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_two_synchronous_runs_are_equal_byte_for_byte(tiny_folder: Path, tmp_path: Path, separate: bool) -> None:
+    fields = {"mode": "sync", "separate_process": separate, "num_steps": 3}
+    results = [run(tmp_path / name, tiny_folder, fields) for name in ("a", "b")]
+    (first, rows_a), (second, rows_b) = results
+    encoded = [[msgspec.json.encode(g) for g in groups_of(tmp_path / name)] for name in ("a", "b")]
+    assert encoded[0] == [line.replace(b"run:b", b"run:a") for line in encoded[1]]
+    assert [(r.stats.loss, r.stats.grad_norm) for r in rows_a] == [(r.stats.loss, r.stats.grad_norm) for r in rows_b]
+    assert first.model_digest == second.model_digest
+    assert max(row.staleness_max for row in rows_a) == 0
+    assert max(row.stats.max_abs_mismatch for row in rows_a) < 1e-4
+
+
+def test_a_failed_run_says_why_and_goes_on(tiny_folder: Path, tmp_path: Path) -> None:
+    fields = {"mode": "sync", "checkpoint_every": 1}
+    with pytest.raises(InfrastructureError, match="the world broke"):
+        run(tmp_path / "run", tiny_folder, fields, BanditRunner(die_after=5))
+    with pytest.raises(InputError, match="exists"):
+        run(tmp_path / "run", tiny_folder, fields)
+    result = resume(tmp_path / "run", source=PoolSource(TASKS), runner=BanditRunner())
+    ordinals = [int(name[1:].split(".")[0]) for name in result.manifest.consumed]
+    assert result.manifest.step == 6
+    assert result.manifest.incarnation == 1
+    assert sorted(ordinals) == list(range(len(ordinals)))
+    assert resume(tmp_path / "run", source=PoolSource(TASKS), runner=BanditRunner()) == result
+
+
+def test_shuffled_rewards_teach_nothing(tiny_folder: Path, tmp_path: Path) -> None:
+    _, rows = run(
+        tmp_path / "run",
+        tiny_folder,
+        {"num_steps": 12, "mode": "sync", "separate_process": False, "shuffle_rewards": True, "learning_rate": 1e-3},
+    )
+    first, last = (sum(row.reward_outcome for row in part) / 4 for part in (rows[:4], rows[-4:]))
+    assert abs(last - first) < 0.15

@@ -1,0 +1,232 @@
+"""The auditor is examined here: each environment is broken in exactly one place, and that place must be named."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from flightschool.audit import REQUIRED, audit_environment, environment_wide
+from flightschool.protocols import World
+from flightschool.records import (
+    AuditVerdict,
+    CallCheck,
+    CheckKind,
+    CheckSpec,
+    DiffCheck,
+    Finding,
+    Message,
+    Reference,
+    Severity,
+    SqlCheck,
+    Task,
+    TaskAudit,
+    ToolCall,
+)
+from flightschool.testing.miniature import MiniatureEnvironment, MiniatureWorld
+from flightschool.verification import OutcomeReward
+
+PriceList = Any  # the class lives in conftest, which importlib mode does not let tests import
+
+TASK = "copy-gear-pump"
+
+
+def audit(environment: Any, *task_ids: str, separate_process: bool = True) -> dict[str, TaskAudit]:
+    tasks = [environment.task(task_id) for task_id in task_ids] or None
+    audits = audit_environment(environment, composition=OutcomeReward(), tasks=tasks, separate_process=separate_process)
+    return {one.task: one for one in audits}
+
+
+def barring(one: TaskAudit) -> set[str]:
+    return {finding.probe for finding in one.findings if finding.severity is Severity.BARRING}
+
+
+def functional(query: str, *rows: tuple[object, ...]) -> CheckSpec:
+    return CheckSpec(id="price", kind=CheckKind.FUNCTIONAL, rule=SqlCheck(query=query, expected=rows))
+
+
+def test_a_sound_environment_is_acquitted_whole(price_list: PriceList) -> None:
+    audits = audit(price_list)
+    assert len(audits) == 25
+    assert {one.verdict for one in audits.values()} == {AuditVerdict.SOUND}
+    assert environment_wide(audits.values()) == ()
+
+
+def test_the_miniature_environment_is_sound_with_its_read_first_process_check() -> None:
+    assert {one.verdict for one in audit(MiniatureEnvironment()).values()} == {AuditVerdict.SOUND}
+
+
+def test_equal_seeds_give_equal_audits(price_list: PriceList) -> None:
+    assert audit(price_list, TASK, "locked-cog") == audit(price_list, TASK, "locked-cog")
+
+
+def test_a_broken_oracle_is_named_before_anything_else(price_list: PriceList) -> None:
+    price_list.recheck(TASK, functional("select price from prices where item = 'gear'", (1,)))
+    one = audit(price_list, TASK)[TASK]
+    assert one.verdict is AuditVerdict.BROKEN_ORACLE
+    assert "expected [[1]]" in next(f.evidence for f in one.findings if f.probe == "oracle")
+
+
+def test_an_answer_in_the_guidance_is_a_leak(price_list: PriceList) -> None:
+    price_list.change(TASK, guidance="Use the tools. By the way, the pump costs 905.")
+    one = audit(price_list, TASK)[TASK]
+    assert one.verdict is AuditVerdict.LEAKING
+    assert [(f.what, f.evidence) for f in one.findings] == [
+        ("'905', needed by set_price.price, stands in the agent's view", "place: guidance")
+    ]
+
+
+def test_an_answer_key_in_a_tool_description_leaks_on_every_task_that_it_answers(price_list: PriceList) -> None:
+    key = "price of an item (bolt 311, gear 174, pump 905, seal 588)"
+    price_list.specs = (msgspec.structs.replace(price_list.specs[0], description=key), *price_list.specs[1:])
+    audits = audit(price_list)
+    leaking = {task for task, one in audits.items() if one.verdict is AuditVerdict.LEAKING}
+    assert leaking == {t for t in audits if t.startswith("copy") and not t.endswith("-cog")}
+    assert [finding.probe for finding in environment_wide(audits.values())] == ["leak"]
+
+
+def test_an_answer_that_a_shared_example_shows_by_chance_is_told_but_bars_nothing(price_list: PriceList) -> None:
+    call = ToolCall(id="x", name="set_price", arguments={"item": "nut", "price": 905})
+    example = (Message(role="user", content="Give nut its price."), Message(role="assistant", tool_calls=(call,)))
+    for task in price_list.tasks():
+        price_list.change(task.id, example=example)
+    one = audit(price_list, TASK)[TASK]
+    assert one.verdict is AuditVerdict.SOUND
+    assert [f.severity for f in one.findings if f.probe == "leak"] == [Severity.WARNING]
+
+
+def test_doing_nothing_must_not_pass(price_list: PriceList) -> None:
+    price_list.recheck(TASK, functional("select count(*) from prices", (5,)))
+    one = audit(price_list, TASK)[TASK]
+    assert one.verdict is AuditVerdict.EXPLOITABLE
+    assert {"noop", "random", "junk"} <= barring(one)
+
+
+def test_a_loose_check_lets_mutants_and_a_siblings_solution_survive(price_list: PriceList) -> None:
+    price_list.recheck(TASK, functional("select price <> 174 from prices where item = 'gear'", (1,)))
+    one = audit(price_list, TASK)[TASK]
+    assert one.verdict is AuditVerdict.EXPLOITABLE
+    assert "mutants" in barring(one)
+    assert "noop" not in barring(one)
+
+
+def test_a_missing_constraint_on_side_effects_lets_an_extra_write_survive(price_list: PriceList) -> None:
+    price_list.recheck(TASK, functional("select price from prices where item = 'gear'", (905,)))
+    one = audit(price_list, TASK)[TASK]
+    assert one.verdict is AuditVerdict.EXPLOITABLE
+    assert any(f.probe == "mutants" and "also set_price" in f.what for f in one.findings)
+
+
+def test_abstaining_without_a_read_must_not_pass(price_list: PriceList) -> None:
+    declined = CheckSpec(id="declined", kind=CheckKind.FUNCTIONAL, rule=CallCheck(tool="decline"))
+    price_list.recheck("locked-cog", declined)
+    one = audit(price_list, "locked-cog")["locked-cog"]
+    assert one.verdict is AuditVerdict.EXPLOITABLE
+    assert "decline-only" in barring(one)
+
+
+def test_a_check_that_forbids_reading_twice_refuses_correct_work(price_list: PriceList) -> None:
+    checks = price_list.references[TASK].checks
+    once = CheckSpec(id="once", kind=CheckKind.CONSTRAINT, rule=CallCheck(tool="get_price", least=0, most=1))
+    price_list.recheck(TASK, *checks, once)
+    one = audit(price_list, TASK)[TASK]
+    assert one.verdict is AuditVerdict.REFUSES_CORRECT_WORK
+    assert barring(one) == {"equivalents"}
+
+
+class _Drifting(MiniatureWorld):
+    """Leaves a mark that differs from world to world."""
+
+    marks: Iterator[int] = itertools.count(1000)
+
+    def snapshot(self) -> bytes:
+        self._db.execute("create table if not exists marks (n)")
+        self._db.execute("insert into marks values (?)", (next(self.marks),))
+        self._db.commit()
+        return super().snapshot()
+
+
+def test_a_world_that_ends_differently_each_time_is_flaky(price_list: PriceList) -> None:
+    def drifting(task: Task) -> World:
+        return _Drifting(price_list.image)
+
+    price_list.open = drifting
+    price_list.recheck(TASK, *price_list.references[TASK].checks[:1])
+    assert audit(price_list, TASK)[TASK].verdict is AuditVerdict.FLAKY
+
+
+def test_a_verifier_that_changes_its_mind_is_flaky(price_list: PriceList) -> None:
+    right = price_list.references[TASK]
+    strict = functional("select price from prices where item = 'gear'", (1,))
+    wrong = msgspec.structs.replace(right, checks=(strict, *right.checks[1:]))
+    asked = itertools.count()
+
+    def reference(task_id: str) -> Reference:
+        others: dict[str, Reference] = price_list.references
+        if task_id != TASK:
+            return others[task_id]
+        return wrong if next(asked) == 0 else right
+
+    price_list.reference = reference
+    one = audit(price_list, TASK)[TASK]
+    assert one.verdict is AuditVerdict.FLAKY
+    assert {"flake", "regrade"} <= barring(one)
+
+
+@pytest.mark.parametrize("how", ["no oracle", "no reference", "world does not open", "grader cannot judge"])
+def test_what_cannot_be_examined_is_unaudited_never_sound(price_list: PriceList, how: str) -> None:
+    if how == "no oracle":
+        price_list.references[TASK] = msgspec.structs.replace(price_list.references[TASK], oracle=())
+    elif how == "no reference":
+        del price_list.references[TASK]
+    elif how == "world does not open":
+
+        def broken(task: Task) -> World:
+            raise RuntimeError("no disk")
+
+        price_list.open = broken
+    else:
+        price_list.recheck(TASK, functional("select price from no_such_table", (1,)))
+    one = audit(price_list, TASK)[TASK]
+    assert one.verdict is AuditVerdict.UNAUDITED
+    assert any(f.what == "probe unfinished" for f in one.findings)
+
+
+def test_one_broken_task_does_not_keep_the_others_from_being_examined(price_list: PriceList) -> None:
+    del price_list.references[TASK]
+    audits = audit(price_list, TASK, "copy-gear-seal")
+    assert [one.verdict for one in audits.values()] == [AuditVerdict.UNAUDITED, AuditVerdict.SOUND]
+
+
+def test_without_a_separate_process_nothing_is_sound(price_list: PriceList) -> None:
+    one = audit(price_list, TASK, separate_process=False)[TASK]
+    assert one.verdict is AuditVerdict.UNAUDITED
+    assert (
+        Finding(probe="regrade", severity=Severity.WARNING, what="probe unfinished", evidence="the probe was not run")
+        in one.findings
+    )
+
+
+def test_a_habit_worth_more_than_its_stratum_suspects_the_whole_environment(price_list: PriceList) -> None:
+    """Where 'copy' tasks are solved by declining, so does the habit of 'locked', whose share of traffic is tiny."""
+    price_list.strata = {"copy": 0.99, "locked": 0.01}
+    for task in price_list.tasks():
+        if task.stratum == "copy":
+            lax = CheckSpec(id="any", kind=CheckKind.FUNCTIONAL, rule=CallCheck(tool="decline"))
+            unchanged = CheckSpec(id="same", kind=CheckKind.CONSTRAINT, rule=DiffCheck(allowed={"prices": 1}))
+            either = (ToolCall(id="1", name="decline", arguments={"reason": "no"}),)
+            price_list.references[task.id] = Reference(task_id=task.id, checks=(lax, unchanged), oracle=either)
+    audits = audit(price_list, TASK, "copy-seal-bolt", "locked-cog", "locked-seal")
+    wide = environment_wide(audits.values())
+    assert any("habit of stratum 'locked'" in finding.what for finding in wide)
+    assert "environment.ceiling" in REQUIRED
+
+
+def test_progress_counts_tasks(price_list: PriceList) -> None:
+    seen: list[tuple[int, int]] = []
+    tasks = list(price_list.tasks())[:3]
+    audit_environment(price_list, composition=OutcomeReward(), tasks=tasks, progress=lambda n, of: seen.append((n, of)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]

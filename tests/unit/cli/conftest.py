@@ -1,0 +1,60 @@
+"""Runs command lines as the console script does, and reads what they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flightschool.cli import main
+
+
+class Spoken:
+    """What one command line gave."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Stdout, which must be exactly one JSON object of schema 1."""
+        value: dict[str, Any] = json.loads(self.out)
+        assert value["schema"] == 1
+        assert self.out.count("\n") == 1
+        return value
+
+    @property
+    def error(self) -> dict[str, str]:
+        """The error of the contract."""
+        error: dict[str, str] = self.json["error"]
+        assert set(error) == {"what", "where", "expected", "mend"}
+        assert error["what"]
+        return error
+
+
+Run = Callable[..., Spoken]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def spoken(*words: str) -> Spoken:
+        capsys.readouterr()
+        code = main(list(words))
+        captured = capsys.readouterr()
+        return Spoken(code, captured.out, captured.err)
+
+    return spoken
+
+
+@pytest.fixture
+def space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Path:
+    """A fresh workspace that is the working directory."""
+    folder = tmp_path / "space"
+    assert run("init", str(folder)).code == 0
+    monkeypatch.chdir(folder)
+    return folder

@@ -1,0 +1,266 @@
+"""What the verbs do, as a user sees it: in a workspace, on the built-in desk, with scripted policies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flightschool.cli.init import TRAIN_CONFIG
+from flightschool.cli.rollout import spread
+from flightschool.records import Task
+from flightschool.reports import ReportData
+from flightschool.store import Workspace
+
+Run = Callable[..., Any]
+
+CHAT = {
+    "messages": [
+        {"role": "system", "content": "You help."},
+        {"role": "user", "content": "What is the state of pump P-1?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "get_asset", "arguments": '{"asset": "P-1"}'}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": '{"asset": "P-1", "state": "ok"}'},
+        {"role": "assistant", "content": "It is ok."},
+    ],
+    "metadata": {"success": True},
+}
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    path = tmp_path / "traces.jsonl"
+    path.write_text(json.dumps(CHAT) + "\n", encoding="utf-8")
+    return path
+
+
+def test_init_makes_a_workspace_once(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    spoken = run("init", str(folder), "--json")
+    assert spoken.code == 0
+    assert {Path(name).name for name in spoken.json["files"]} == {"flightschool.toml", "train.toml"}
+    assert (folder / "train.toml").read_text(encoding="utf-8") == TRAIN_CONFIG
+    before = sorted(path.name for path in folder.iterdir())
+    again = run("init", str(folder), "--json")
+    assert again.code == 2
+    assert again.error["mend"]
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_doctor_names_what_is_not_built(run: Run, space: Path) -> None:
+    found = {check["name"]: check for check in run("doctor", "--json").json["checks"]}
+    assert found["python"]["state"] == "ok"
+    assert found["sandbox"]["state"] == "note"
+    assert "not built yet" in found["sandbox"]["found"]
+    assert str(space) in found["workspace"]["found"]
+
+
+def test_traces_come_in_and_go_out(run: Run, space: Path, traces: Path) -> None:
+    spoken = run("traces", "import", str(traces), "--name", "june", "--json")
+    assert spoken.code == 0
+    assert spoken.json["traces"]["num_episodes"] == 1
+    assert spoken.json["traces"]["tools"][0]["name"] == "get_asset"
+    assert run("traces", "show", "june", "--json").json["traces"] == spoken.json["traces"]
+    assert [one["name"] for one in run("traces", "list", "--json").json["traces"]] == ["june"]
+    out = space / "out.json"
+    assert run("traces", "export", "june", "--format", "otlp", "--out", str(out)).code == 0
+    again = run("traces", "import", str(out), "--name", "again", "--json")
+    assert again.json["traces"]["num_calls"] == 1
+
+
+def test_broken_traces_are_one_error_and_leave_nothing(run: Run, space: Path, traces: Path) -> None:
+    traces.write_text(json.dumps(CHAT) + "\n{broken\n", encoding="utf-8")
+    spoken = run("traces", "import", str(traces), "--name", "june", "--json")
+    assert spoken.code == 2
+    assert "2" in spoken.error["where"]
+    assert run("traces", "list", "--json").json["traces"] == []
+    missing = run("traces", "import", "nowhere.jsonl", "--name", "june", "--json")
+    assert missing.code == 2
+    assert missing.error["where"] == "nowhere.jsonl"
+    unknown = run("traces", "show", "jun", "--json")
+    assert unknown.code == 2
+    named_as_path = run("traces", "import", str(traces), "--name", "a/b", "--json")
+    assert named_as_path.error["where"] == "--name"
+
+
+def test_rollout_has_exactly_the_keys_of_the_contract(run: Run, space: Path) -> None:
+    spoken = run("rollout", "desk", "--policy", "oracle", "-n", "6", "--seed", "3", "--json")
+    assert spoken.code == 0
+    assert set(spoken.json) == {"schema", "env", "policy", "seed", "episodes", "summary"}
+    assert len(spoken.json["episodes"]) == 6
+    for episode in spoken.json["episodes"]:
+        assert set(episode) == {
+            "id", "task", "outcome", "reason", "cause", "reward", "violations", "num_tool_calls", "num_tokens",
+            "virtual_ms", "wall_s", "digest",
+        }  # fmt: skip
+        assert set(episode["reward"]) == {"outcome", "process", "latency", "gate", "total"}
+        assert episode["reward"]["outcome"] == 1.0
+    assert spoken.json["summary"]["success"] == 1.0
+
+
+def test_rollouts_are_kept_shown_and_replayed(run: Run, space: Path) -> None:
+    first = run("rollout", "desk", "--policy", "random", "-n", "4", "--perturb", "storm", "--json")
+    again = run("rollout", "desk", "--policy", "random", "-n", "4", "--perturb", "storm", "--json")
+    digests = [episode["digest"] for episode in first.json["episodes"]]
+    assert digests == [episode["digest"] for episode in again.json["episodes"]]
+    listed = run("runs", "list", "--json").json["rollouts"]
+    assert [one["id"] for one in listed] == ["rollout-0001", "rollout-0002"]
+    assert listed[0]["noise"] == "storm"
+    shown = run("runs", "show", "rollout-0002", "--json").json["episodes"]
+    assert [episode["digest"] for episode in shown] == digests
+    for episode in shown:
+        replayed = run("runs", "replay", episode["id"], "--json")
+        assert replayed.code == 0
+        assert replayed.json["identical"] is True
+        assert replayed.json["replayed_digest"] == episode["digest"]
+    unknown = run("runs", "replay", "rollout-0009:x", "--json")
+    assert unknown.code == 2
+
+
+def test_replay_in_an_environment_with_options(run: Run, space: Path) -> None:
+    spoken = run("rollout", "desk?seed=5", "--policy", "oracle", "-n", "1", "--json")
+    replayed = run("runs", "replay", spoken.json["episodes"][0]["id"], "--json")
+    assert replayed.json["identical"] is True
+
+
+def test_rollout_runs_without_a_workspace(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("rollout", "desk", "--policy", "noop", "-n", "2", "--json").code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rollout", "dsk", "--policy", "noop"),
+        ("rollout", "desk", "--policy", "nop"),
+        ("rollout", "desk", "--policy", "noop", "--perturb", "strom"),
+        ("rollout", "desk", "--policy", "model:./nowhere"),
+        ("rollout", "desk", "--policy", "run:nothing"),
+        ("rollout", "./nowhere.py", "--policy", "noop"),
+        ("eval", "run", "nothing", "--policy", "noop"),
+        ("train", "nowhere.toml"),
+        ("train", "--resume", "nothing"),
+        ("runs", "report", "nothing"),
+        ("models", "get", "smolm2"),
+        ("models", "check", "./nowhere"),
+        ("screen", "desk", "--policy", "noop"),
+        ("env", "build", "--from-traces", "nothing", "--name", "e"),
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_error_with_a_mend(words: tuple[str, ...], run: Run, space: Path) -> None:
+    spoken = run(*words, "--json")
+    assert spoken.code == 2
+    assert spoken.error["mend"]
+
+
+def test_audit_keeps_verdicts_and_the_exit_code_tells(run: Run, space: Path) -> None:
+    tasks = [
+        episode["task"]
+        for episode in run("rollout", "desk", "--policy", "oracle", "-n", "2", "--json").json["episodes"]
+    ]
+    spoken = run("audit", "desk", "--task", tasks[0], "--task", tasks[1], "--json")
+    verdicts = [found["verdict"] for found in spoken.json["tasks"]]
+    assert [found["task"] for found in spoken.json["tasks"]] == tasks
+    assert spoken.code == (0 if set(verdicts) == {"sound"} else 1)
+    assert sum(spoken.json["counts"].values()) == 2
+    with Workspace.find() as opened:
+        assert len(opened.store.keys("audit")) == 2
+
+
+def test_freeze_measure_and_compare(run: Run, space: Path) -> None:
+    frozen = run("eval", "freeze", "desk", "--name", "ride", "--strata", "stratum", "--per-family", "1", "--json")
+    assert frozen.code == 0
+    assert frozen.json["holdout"] == "ride-holdout"
+    assert abs(sum(share["weight"] for share in frozen.json["suite"]["strata"]) - 1) < 1e-9
+    measured = run("eval", "run", "ride", "--policy", "oracle", "--json")
+    assert measured.code == 0
+    assert measured.json["id"] == "eval-0001"
+    better = run("eval", "compare", "ride", "noop", "eval-0001", "--json")
+    assert {"diff", "low", "high", "mde", "reliable", "winner"} <= set(better.json)
+    assert better.json["diff"] > 0.9
+    assert better.json["winner"] == "candidate"
+    worse = run("eval", "compare", "ride", "eval-0001", "noop", "--json")
+    assert worse.code == 1
+    assert worse.json["winner"] == "baseline"
+    sealed = run("eval", "run", "ride-holdout", "--policy", "noop", "--json")
+    assert sealed.code == 2
+    opened = run("eval", "run", "ride-holdout", "--policy", "noop", "--reason", "acceptance of run 7", "--json")
+    assert opened.code == 0
+    assert run("eval", "freeze", "desk", "--name", "ride", "--seed", "9", "--per-family", "1", "--json").code == 2
+    verified = run("log", "verify", "--json")
+    assert verified.json["ok"] is True
+    assert verified.json["num_entries"] == 3
+
+
+def test_screening_wants_an_audit_and_takes_an_override(run: Run, space: Path) -> None:
+    run("eval", "freeze", "desk", "--name", "ride", "--per-family", "1")
+    refused = run("screen", "desk", "--policy", "random", "--budget", "16", "--json")
+    assert refused.code == 2
+    assert "flightschool audit" in refused.error["mend"]
+    spoken = run("screen", "desk", "--policy", "noop", "--budget", "16", "--override", "a test of the verb", "--json")
+    assert spoken.code == 1
+    assert spoken.json["funnel"]["admitted"] == 0
+    assert spoken.json["funnel"]["num_rollouts"] <= 16
+    with Workspace.find() as opened:
+        assert "override" in [entry.action for entry in _entries(opened)]
+
+
+def _entries(opened: Workspace) -> list[Any]:
+    from flightschool.governance import AuditLog
+
+    return list(AuditLog(opened.store).entries())
+
+
+def test_changed_log_is_found(run: Run, space: Path) -> None:
+    import msgspec
+
+    run("eval", "freeze", "desk", "--name", "ride", "--per-family", "1")
+    with Workspace.find() as opened:
+        key = opened.store.keys("log_entry")[0]
+        entry = _entries(opened)[0]
+        opened.store.put("log_entry", key, msgspec.structs.replace(entry, actor="someone else"))
+    spoken = run("log", "verify", "--json")
+    assert spoken.code == 1
+    assert spoken.json["ok"] is False
+    assert "entry 0" in spoken.json["broken"]["what"]
+
+
+def test_report_is_written_from_what_was_kept(run: Run, space: Path) -> None:
+    with Workspace.find() as opened:
+        opened.store.put("report", "r1", ReportData(title="A run", run="r1"))
+    spoken = run("runs", "report", "r1", "--out", "deep/r1.html", "--json")
+    assert spoken.code == 0
+    assert "A run" in Path(spoken.json["report"]).read_text(encoding="utf-8")
+
+
+def test_env_list_show_check(run: Run, space: Path) -> None:
+    assert run("env", "list", "--json").json["built_in"] == ["desk"]
+    shown = run("env", "show", "desk", "--json")
+    assert len(shown.json["strata"]) >= 5
+    assert len(shown.json["tools"]) >= 14
+    checked = run("env", "check", "desk", "-n", "3", "--json")
+    assert checked.code == 0
+    assert checked.json["num_examined"] == 3
+
+
+def test_spread_takes_strata_in_turn_and_repeats() -> None:
+    tasks = [
+        Task(id=f"{stratum}{number}", family="f", stratum=stratum, instruction="", initial_state="")
+        for stratum in "ab"
+        for number in range(2)
+    ]
+    chosen = spread(tasks, 6, seed=1)
+    assert [task.stratum for task in chosen] == list("ababab")
+    assert {task.id for task in chosen[:4]} == {task.id for task in tasks}
+    assert chosen[:2] == chosen[4:]
+    assert spread(tasks, 6, seed=1) == chosen

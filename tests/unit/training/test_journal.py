@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from flightschool.errors import StoreError
+from flightschool.records import EpisodeGroup, Task
+from flightschool.training.folders import RunFolder, durable_folder
+from flightschool.training.journal import (
+    Admitted,
+    Entry,
+    Finished,
+    Journal,
+    Opened,
+    oldest_step,
+    read_journal,
+    recover,
+)
+from flightschool.training.messages import Manifest
+
+MakeGroup = Callable[..., EpisodeGroup]
+MakeSpans = Callable[..., object]
+TASK = Task(id="t", family="f", stratum="s", instruction="x", initial_state="y")
+
+
+def write(path: Path, entries: Iterable[Entry]) -> None:
+    journal = Journal(path)
+    for entry in entries:
+        journal.append(entry)
+    journal.close()
+
+
+def admitted(ordinal: int, incarnation: int = 0, step: int = 0) -> Admitted:
+    return Admitted(incarnation=incarnation, ordinal=ordinal, group=f"g{ordinal}", task=TASK, admitted_step=step)
+
+
+def manifest(step: int, consumed: tuple[str, ...], lineage: tuple[tuple[int, int], ...]) -> Manifest:
+    return Manifest(run="r", incarnation=0, step=step, lineage=lineage, consumed=consumed)
+
+
+def test_a_torn_end_is_cut_off_and_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "journal.bin"
+    write(path, [Opened(incarnation=0, step=0), admitted(0)])
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:11])
+    assert len(list(read_journal(path))) == 2
+    write(path, [admitted(1)])
+    assert [getattr(entry, "ordinal", None) for entry in read_journal(path)] == [None, 0, 1]
+
+
+def test_damage_before_the_end_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "journal.bin"
+    write(path, [admitted(0), admitted(1)])
+    data = bytearray(path.read_bytes())
+    data[12] ^= 0xFF
+    path.write_bytes(bytes(data))
+    with pytest.raises(StoreError, match="journal is broken"):
+        list(read_journal(path))
+
+
+@pytest.fixture
+def finished(make_group: MakeGroup, make_spans: MakeSpans) -> Callable[..., Finished]:
+    def make(ordinal: int, incarnation: int = 0, version: int = 0) -> Finished:
+        group = make_group([1.0, 0.0], [make_spans(version=version)] * 2, name=f"g{ordinal}", admitted_step=version)
+        return Finished(incarnation=incarnation, ordinal=ordinal, group=group)
+
+    return make
+
+
+def test_every_admission_is_consumed_offered_or_repeated(tmp_path: Path, finished: Callable[..., Finished]) -> None:
+    path = tmp_path / "journal.bin"
+    entries: list[Entry] = [Opened(incarnation=0, step=0), *(admitted(i) for i in range(5))]
+    entries += [finished(0), finished(1, version=2), finished(2, version=4), finished(3, version=1)]
+    write(path, entries)
+    found = recover(path, manifest(3, ("g0",), ((0, 3),)), max_staleness=1)
+    assert (found.incarnation, found.step, found.next_ordinal) == (1, 3, 5)
+    assert [item.ordinal for item in found.offer] == [1]
+    assert [item.ordinal for item in found.readmit] == [2, 3, 4]  # of a dead version, too old, unfinished
+    assert found.num_dropped == 2
+
+
+def test_versions_of_a_dead_incarnation_are_not_compared_by_number(
+    tmp_path: Path, finished: Callable[..., Finished]
+) -> None:
+    """Incarnation 0 reached step 5 but only 2 is durable; incarnation 1 began at 2 and checkpointed 5."""
+    path = tmp_path / "journal.bin"
+    write(
+        path,
+        [
+            Opened(incarnation=0, step=0),
+            admitted(0),
+            admitted(1),
+            finished(0, version=5),
+            Opened(incarnation=1, step=2),
+            finished(1, incarnation=1, version=5),
+        ],
+    )
+    found = recover(path, manifest(5, (), ((0, 2), (1, 5))), max_staleness=1)
+    assert [item.ordinal for item in found.offer] == [1]
+    assert [item.ordinal for item in found.readmit] == [0]
+
+
+def test_weights_that_an_incarnation_began_with_are_durable(tmp_path: Path, finished: Callable[..., Finished]) -> None:
+    path = tmp_path / "journal.bin"
+    write(path, [admitted(0), Opened(incarnation=3, step=2), finished(0, incarnation=3, version=2)])
+    found = recover(path, manifest(2, (), ((0, 2),)), max_staleness=1)
+    assert [item.ordinal for item in found.offer] == [0]
+
+
+def test_without_a_checkpoint_finished_groups_of_the_first_weights_still_train(
+    tmp_path: Path, finished: Callable[..., Finished]
+) -> None:
+    path = tmp_path / "journal.bin"
+    write(path, [Opened(incarnation=0, step=0), admitted(0), finished(0), admitted(1), finished(1, version=1)])
+    found = recover(path, None, max_staleness=1)
+    assert [item.ordinal for item in found.offer] == [0]
+    assert [item.ordinal for item in found.readmit] == [1]
+
+
+def test_oldest_token_counts(make_group: MakeGroup, make_spans: MakeSpans) -> None:
+    spans = [make_spans(version=4), make_spans(version=2), make_spans(version=1)]
+    assert oldest_step(make_group([1.0, 0.0, None], spans, admitted_step=0)) == 2  # infra failures do not train
+
+
+def test_half_written_checkpoints_are_ignored(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with durable_folder(folder.checkpoint(2)) as fresh:
+        (fresh / "manifest.json").write_bytes(
+            b'{"run":"r","incarnation":0,"step":2,"lineage":[[0,2]],"consumed":["g0"]}'
+        )
+    half = tmp_path / "checkpoints" / ".step-000004.99"
+    half.mkdir()
+    (half / "manifest.json").write_text("{}")
+    with pytest.raises(KeyError), durable_folder(folder.checkpoint(6)):
+        raise KeyError
+    newest = folder.newest_checkpoint()
+    assert newest is not None
+    assert (newest[0].name, newest[1].consumed) == ("step-000002", ("g0",))
+    folder.prune_checkpoints()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000002"]

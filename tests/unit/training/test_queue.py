@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flightschool.records import EpisodeGroup
+from flightschool.training.queue import SampleQueue
+from flightschool.training.settings import TrainingSettings
+
+MakeGroup = Callable[..., EpisodeGroup]
+MakeSpans = Callable[..., object]
+
+
+def queue(**fields: object) -> SampleQueue:
+    base = {"groups_per_step": 2, "max_inflight_groups": 3}
+    return SampleQueue(TrainingSettings.model_validate(base | fields), version=0)
+
+
+def group(make_group: MakeGroup, make_spans: MakeSpans, version: int) -> EpisodeGroup:
+    return make_group([1.0, 0.0], [make_spans(version=version)] * 2, admitted_step=version)
+
+
+def test_a_step_is_held_while_an_old_group_runs(make_group: MakeGroup, make_spans: MakeSpans) -> None:
+    accounts = queue(max_staleness=1)
+    accounts.admit(0, 0)
+    accounts.stepped(1)  # allowed at 0: the running group will be of age 1 at most
+    accounts.num_gradient = 5
+    assert accounts.is_held()
+    assert not accounts.step_due()
+    accounts.offer(0, group(make_group, make_spans, 0))
+    assert not accounts.step_due()  # it waits: it must be in this step
+    assert accounts.take() is not None
+    assert accounts.step_due()
+
+
+def test_the_oldest_group_is_consumed_first(make_group: MakeGroup, make_spans: MakeSpans) -> None:
+    accounts = queue(max_staleness=2)
+    for ordinal, version in ((3, 1), (1, 1), (2, 0)):
+        accounts.offer(ordinal, group(make_group, make_spans, version))
+    taken = [accounts.take() for _ in range(3)]
+    assert [item.ordinal for item in taken if item] == [2, 1, 3]
+
+
+def test_admission_is_bounded(make_group: MakeGroup, make_spans: MakeSpans) -> None:
+    accounts = queue(max_staleness=1)
+    assert accounts.num_to_admit() == 3
+    for ordinal in range(3):
+        accounts.admit(ordinal, 0)
+    assert accounts.num_to_admit() == 0
+    for ordinal in range(2):
+        accounts.offer(ordinal, group(make_group, make_spans, 0))
+    assert accounts.num_to_admit() == 0  # two wait for the trainer already
+    accounts.take()
+    assert accounts.num_to_admit() == 2
+
+
+def test_a_synchronous_round_is_admitted_and_consumed_as_a_whole(make_group: MakeGroup, make_spans: MakeSpans) -> None:
+    accounts = queue(mode="sync")
+    assert accounts.num_to_admit() == 2
+    accounts.admit(0, 0)
+    accounts.admit(1, 0)
+    accounts.offer(1, group(make_group, make_spans, 0))
+    assert accounts.take() is None
+    accounts.offer(0, group(make_group, make_spans, 0))
+    first = accounts.take()
+    assert first is not None
+    assert first.ordinal == 0
+    accounts.num_gradient += 1
+    accounts.take()
+    accounts.num_flat += 1
+    assert not accounts.step_due()
+    assert accounts.num_to_admit() == 1  # one group carried no gradient
+
+
+def test_flat_groups_may_fill_a_step_but_not_make_one() -> None:
+    accounts = queue(count_zero_advantage=True)
+    accounts.num_flat = 5
+    assert not accounts.step_due()
+    accounts.num_gradient = 1
+    assert accounts.step_due()
+
+
+@pytest.mark.parametrize("bound", [1, 2, 4])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(durations=st.lists(st.floats(0.1, 30.0), min_size=30, max_size=60))
+def test_no_schedule_trains_anything_too_old_and_none_gets_stuck(
+    make_group: MakeGroup, make_spans: MakeSpans, bound: int, durations: list[float]
+) -> None:
+    """Groups of any durations end in simulated time; the trainer consumes and steps whenever it may."""
+    accounts = queue(max_staleness=bound)
+    pending: list[tuple[float, int, int]] = []
+    admitted = consumed = steps = 0
+    ages: list[int] = []
+    in_step: list[int] = []
+    now = 0.0
+    while consumed < len(durations):
+        for _ in range(accounts.num_to_admit()):
+            if admitted < len(durations):
+                accounts.admit(admitted, accounts.version)
+                heapq.heappush(pending, (now + durations[admitted], admitted, accounts.version))
+                admitted += 1
+        if accounts.step_due():
+            ages += [accounts.version - oldest for oldest in in_step]
+            in_step = []
+            steps += 1
+            accounts.stepped(accounts.version + 1)
+        elif (item := accounts.take()) is not None:
+            in_step.append(item.oldest)
+            accounts.num_gradient += 1
+            consumed += 1
+        else:
+            now, ordinal, version = heapq.heappop(pending)
+            accounts.offer(ordinal, group(make_group, make_spans, version))
+    assert max(ages, default=0) <= bound
+    assert len(accounts.waiting) <= accounts.max_waiting + 3

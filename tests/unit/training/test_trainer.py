@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor
+
+from flightschool.engines import CausalAttention, Transformer, TransformerConfig, load_model
+from flightschool.errors import TokenContractError
+from flightschool.records import SpanKind, TokenSpan, VersionRun
+from flightschool.training.loss import Limits, policy_loss
+from flightschool.training.messages import Manifest, TrainerSpec, TrainGroup, TrainMember
+from flightschool.training.packing import pack_group
+from flightschool.training.publisher import WeightsReader
+from flightschool.training.settings import TrainingSettings
+from flightschool.training.shared_prefix import SharedPrefixAttention
+from flightschool.training.trainer import PackTensors, TorchTrainer, head_losses
+
+MakeSpans = Callable[..., tuple[TokenSpan, ...]]
+
+
+def random_group(seed: int = 0, size: int = 4, version: int = 0) -> TrainGroup:
+    """A shared prompt of 11 tokens, two turns of random lengths, an edited history, and a branch."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def tokens(count: int) -> tuple[int, ...]:
+        return tuple(torch.randint(0, 300, (count,), generator=generator).tolist())
+
+    def completion(id_: int, parent: int, count: int) -> TokenSpan:
+        logprobs = tuple((-5.7 + 0.3 * torch.randn(count, generator=generator)).tolist())
+        runs = (VersionRun(step=version, count=count),)
+        return TokenSpan(
+            id=id_,
+            parent=parent,
+            kind=SpanKind.COMPLETION,
+            token_ids_T=tokens(count),
+            logprobs_T=logprobs,
+            versions=runs,
+        )
+
+    prompt = tokens(11)
+    members = []
+    for index in range(size):
+        spans = [
+            TokenSpan(id=0, parent=None, kind=SpanKind.PROMPT, token_ids_T=prompt),
+            completion(1, 0, 3 + index),
+            TokenSpan(id=2, parent=1, kind=SpanKind.OBSERVATION, token_ids_T=tokens(5)),
+            completion(3, 2, 4),
+        ]
+        if index == 1:  # an edited history: a second tree
+            spans += [TokenSpan(id=4, parent=None, kind=SpanKind.PROMPT, token_ids_T=tokens(6)), completion(5, 4, 2)]
+        if index == 2:  # a branch after the observation
+            spans.append(completion(4, 2, 3))
+        members.append(TrainMember(attempt=f"a{index}", advantage=1.0 - 0.7 * index, spans=tuple(spans)))
+    return TrainGroup(id="g", members=tuple(members))
+
+
+def plain_losses(model: Transformer, group: TrainGroup, limits: Limits) -> Tensor:
+    """The same losses the naive way: one forward a root-leaf path, full logits, spans counted once."""
+    total = torch.zeros(())
+    for member in group.members:
+        by_id = {span.id: span for span in member.spans}
+        parents = {span.parent for span in member.spans}
+        counted: set[int] = set()
+        for leaf in member.spans:
+            if leaf.id in parents:
+                continue
+            path = [leaf]
+            while path[-1].parent is not None:
+                path.append(by_id[path[-1].parent])
+            path.reverse()
+            ids = torch.tensor(list(itertools.chain.from_iterable(span.token_ids_T for span in path)))
+            hidden = model(ids, torch.arange(len(ids)), CausalAttention([len(ids)]))
+            logprobs = model.logits(hidden[:-1]).log_softmax(-1).gather(1, ids[1:, None]).squeeze(1)
+            place = 0
+            for span in path:
+                if span.kind is SpanKind.COMPLETION and span.id not in counted:
+                    counted.add(span.id)
+                    mine = logprobs[place - 1 : place - 1 + len(span.token_ids_T)]
+                    behaviour = torch.tensor(span.logprobs_T)
+                    advantages = torch.full_like(mine, member.advantage)
+                    total = total + policy_loss(mine, mine, behaviour, advantages, limits)[0]
+                place += len(span.token_ids_T)
+    return total
+
+
+@pytest.mark.parametrize("max_tokens", [1 << 30, 30])
+@pytest.mark.parametrize("tied", [True, False])
+def test_shared_prefix_gives_the_losses_and_gradients_of_whole_sequences(
+    tiny_config: TransformerConfig, max_tokens: int, tied: bool
+) -> None:
+    config = msgspec.structs.replace(tiny_config, tied_embeddings=tied)
+    model = Transformer(config).initialise(seed=3, std=0.2)
+    group = random_group()
+    expected = plain_losses(model, group, Limits())
+    expected.backward()  # type: ignore[no-untyped-call]
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+
+    loss = 0.0
+    for pack in pack_group(group, newest_step=0, max_tokens=max_tokens):
+        attention = SharedPrefixAttention(pack)
+        hidden = model(torch.tensor(pack.tokens_N), torch.tensor(pack.positions_N), attention)
+        leaf = hidden.detach().requires_grad_(True)
+        loss += head_losses(model.logits, leaf, PackTensors.of(pack, torch.device("cpu")), Limits()).loss
+        hidden.backward(leaf.grad)
+    assert loss == pytest.approx(float(expected.detach()), abs=1e-5)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-5, rtol=1e-4)
+
+
+def trainer(
+    folder: Path, run_dir: Path, checkpoint: Path | None = None, step: int = 0, **settings: object
+) -> TorchTrainer:
+    full = TrainingSettings.model_validate({"learning_rate": 1e-3, "max_new_tokens": 8, **settings})
+    return TorchTrainer(
+        TrainerSpec(
+            run="r",
+            incarnation=1,
+            step=step,
+            model=str(folder),
+            checkpoint=str(checkpoint or ""),
+            run_dir=str(run_dir),
+            weights=str(run_dir / "weights"),
+            settings=full.model_dump_json(),
+        )
+    )
+
+
+def test_a_step_makes_good_tokens_likelier_and_publishes_verified_weights(tiny_folder: Path, tmp_path: Path) -> None:
+    station = trainer(tiny_folder, tmp_path)
+    first = station.publish()
+    group = random_group(size=2)
+    station.accumulate(group)
+    before = station._sums.loss
+    stepped = station.step()
+    assert stepped.version is not None
+    assert stepped.version.step == 1
+    assert stepped.stats.num_trained_tokens == 17
+    reader = WeightsReader(tmp_path / "weights")
+    served = reader.read(stepped.version)
+    assert all(torch.equal(served[name], p) for name, p in station.model.named_parameters())
+    with pytest.raises(Exception, match="do not verify"):
+        reader.read(first)
+    station.accumulate(group)
+    assert station._sums.loss < before
+
+
+def test_denominators(tiny_folder: Path, tmp_path: Path) -> None:
+    losses = {}
+    for algorithm in ("grpo", "dr_grpo"):
+        station = trainer(tiny_folder, tmp_path / algorithm_folder(tmp_path, algorithm), algorithm=algorithm)
+        station.accumulate(random_group(size=2))
+        total = station._sums.loss
+        losses[algorithm] = station.step().stats.loss / total
+    assert losses == pytest.approx({"grpo": 1 / 17, "dr_grpo": 1 / (2 * 8)})
+
+
+def algorithm_folder(root: Path, name: str) -> str:
+    (root / name).mkdir()
+    return name
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_its_batch_kept(tiny_folder: Path, tmp_path: Path) -> None:
+    station = trainer(tiny_folder, tmp_path)
+    before = [p.clone() for p in station.model.parameters()]
+    group = random_group(size=2)
+    poisoned = msgspec.structs.replace(group.members[0], advantage=float("nan"))
+    group = msgspec.structs.replace(group, members=(poisoned, group.members[1]))
+    station.accumulate(group)
+    assert station.step().version is None
+    assert all(torch.equal(a, b) for a, b in zip(before, station.model.parameters(), strict=True))
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert [g["id"] for g in msgspec.msgpack.decode(kept.read_bytes())] == ["g"]
+    station.accumulate(random_group(size=2))
+    assert station.step().version is not None
+
+
+def test_a_checkpoint_brings_weights_and_optimizer_back(tiny_folder: Path, tmp_path: Path) -> None:
+    manifest = Manifest(run="r", incarnation=1, step=1, lineage=((1, 1),), consumed=("g",))
+    station = trainer(tiny_folder, tmp_path)
+    station.accumulate(random_group(1))
+    station.step()
+    station.save(tmp_path / "checkpoints" / "step-000001", manifest)
+    other = trainer(tiny_folder, tmp_path, tmp_path / "checkpoints" / "step-000001", step=1)
+    for each in (station, other):
+        each.accumulate(random_group(2))
+        each.step()
+    assert all(torch.equal(a, b) for a, b in zip(station.model.parameters(), other.model.parameters(), strict=True))
+    assert other.step_number == 2
+
+
+def test_export_loads_as_a_model_folder(tiny_folder: Path, tmp_path: Path) -> None:
+    station = trainer(tiny_folder, tmp_path)
+    station.accumulate(random_group())
+    station.step()
+    digest = station.export(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert loaded.digest == digest
+    assert all(torch.equal(a, b) for a, b in zip(loaded.model.parameters(), station.model.parameters(), strict=True))
+
+
+def test_short_zero_fill_is_found_by_recomputation(tiny_folder: Path, tmp_path: Path, make_spans: MakeSpans) -> None:
+    station = trainer(tiny_folder, tmp_path)
+    prompt, completion = make_spans(turns=(((4, 5, 6), ()),))
+    filled = msgspec.structs.replace(completion, logprobs_T=(-5.0, 0.0, 0.0))
+    group = TrainGroup(id="g", members=(TrainMember(attempt="a", advantage=1.0, spans=(prompt, filled)),))
+    with pytest.raises(TokenContractError, match=r"exactly 0\.0"):
+        station.accumulate(group)
