@@ -14,10 +14,10 @@ from flightschool.audit.examination import Examination, Examiner, Play
 from flightschool.audit.neighbourhood import Neighbourhood
 from flightschool.audit.probes import PROBES, REQUIRED, ceiling, regrade
 from flightschool.audit.records import ProbeReport
-from flightschool.audit.verdicts import verdict_of
+from flightschool.audit.verdicts import verdict_of, verifier_digest
 from flightschool.protocols import Environment, RewardComposition
 from flightschool.records import AuditVerdict, Finding, Severity, Task, TaskAudit
-from flightschool.verification import CheckVerifier
+from flightschool.verification import SeparateGrader
 
 __all__ = ["Progress", "audit_environment"]
 
@@ -25,7 +25,7 @@ Progress = Callable[[int, int], None]
 """Called with (tasks done, tasks in all)."""
 
 BATCH_SIZE = 64
-"""Tasks whose evidence is judged by one separate process; bounds the states held in memory."""
+"""Tasks whose evidence is held until it is judged again; bounds the states in memory."""
 
 
 def audit_environment(
@@ -55,6 +55,7 @@ def audit_environment(
     examiner = Examiner(environment, composition)
     reports: dict[str, list[ProbeReport]] = {task.id: [] for task in chosen}
     habits: dict[str, ceiling.HabitPasses] = {}
+    grader = SeparateGrader()
     try:
         for start in range(0, len(chosen), BATCH_SIZE):
             evidence: list[tuple[str, Play]] = []
@@ -66,8 +67,9 @@ def audit_environment(
                 if progress is not None:
                     progress(start + offset + 1, len(chosen))
             if separate_process:
-                _regrade(evidence, neighbourhood, reports)
+                _regrade(grader, evidence, neighbourhood, reports)
     finally:
+        grader.close()
         examiner.close()
     _ceiling(habits, neighbourhood, environment, reports)
     return tuple(_audit(task, environment, neighbourhood, reports[task.id]) for task in chosen)
@@ -78,7 +80,8 @@ def _examine(
 ) -> Examination | None:
     """Run the probes of single tasks; None when there is nothing to examine with."""
     if task.id not in neighbourhood.references:
-        reports.append(ProbeReport(probe="reference", error="the environment has no reference for this task"))
+        error = neighbourhood.unreadable.get(task.id, "not a task of the environment")
+        reports.append(ProbeReport(probe="reference", error=error))
         return None
     try:
         world = examiner.environment.open(task)
@@ -110,9 +113,12 @@ def _evidence(exam: Examination) -> list[tuple[str, Play]]:
 
 
 def _regrade(
-    evidence: Sequence[tuple[str, Play]], neighbourhood: Neighbourhood, reports: dict[str, list[ProbeReport]]
+    grader: SeparateGrader,
+    evidence: Sequence[tuple[str, Play]],
+    neighbourhood: Neighbourhood,
+    reports: dict[str, list[ProbeReport]],
 ) -> None:
-    for task_id, report in regrade.judge_elsewhere(evidence, neighbourhood.references).items():
+    for task_id, report in regrade.judge_elsewhere(grader, evidence, neighbourhood.references).items():
         reports[task_id].append(report)
 
 
@@ -145,7 +151,7 @@ def _audit(
         environment=environment.name,
         task=task.id,
         task_digest=task.digest,
-        verifier_digest=CheckVerifier(reference.checks).digest if reference is not None else "",
+        verifier_digest=verifier_digest(reference),
         verdict=verdict_of(reports, REQUIRED) if reference is not None else AuditVerdict.UNAUDITED,
         findings=tuple(findings),
     )

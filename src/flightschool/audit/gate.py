@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from flightschool.audit.verdicts import environment_wide
+from flightschool.audit.verdicts import environment_wide, verifier_digest
 from flightschool.errors import GateError
 from flightschool.governance import AuditLog, override
 from flightschool.protocols import Environment, Store
 from flightschool.records import AuditVerdict, Task, TaskAudit
-from flightschool.verification import CheckVerifier
 
 __all__ = ["AuditIndex", "require_sound", "save_audits"]
 
@@ -42,8 +41,8 @@ class AuditIndex:
 
     def find(self, task: Task) -> TaskAudit | None:
         """The audit of this task with these checks, or None when there is none."""
-        verifier = CheckVerifier(self._environment.reference(task.id).checks)
-        key = _key(self._environment.name, task.digest, verifier.digest)
+        verifier = verifier_digest(self._environment.reference(task.id))
+        key = _key(self._environment.name, task.digest, verifier)
         return self._store.get(KIND, key, TaskAudit) if self._store.has(KIND, key) else None
 
     def verdict(self, task: Task) -> AuditVerdict:

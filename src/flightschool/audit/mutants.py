@@ -7,13 +7,12 @@ demanded calls and the same irreversible effects is *equivalent*: it is the same
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from flightschool.audit.values import ValuePool, plausible_other
+from flightschool.audit.values import ValuePool, is_prose, plausible_other
 from flightschool.digest import canonical_json
 from flightschool.records import CallCheck, CheckKind, Effect, Json, Reference, ToolCall, ToolEvent, ToolSpec
 
@@ -23,6 +22,7 @@ DECLINE = "decline"
 """Name of the tool that ends an attempt by abstaining (see ``rollouts.harness``)."""
 
 IRREVERSIBLE = frozenset({Effect.SEND, Effect.DESTROY})
+CHANGING = IRREVERSIBLE | {Effect.WRITE}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,8 @@ def mutants_of(
             yield Mutant(name=f"changed {label}", calls=(*calls[:index], wrong, *calls[index + 1 :]))
             if call.name != DECLINE and isinstance(other, str):
                 yield Mutant(name=f"also {label}", calls=_inserted(calls, wrong))
-        if call.name != DECLINE:
+        declared_harmless = spec.idempotent and spec.effect in IRREVERSIBLE  # a write's state shows it instead
+        if call.name != DECLINE and not declared_harmless:
             again = _renamed(call, "again")
             yield Mutant(name=f"repeated {call.name}", calls=(*calls[: index + 1], again, *calls[index + 1 :]))
     if extra is not None:
@@ -73,24 +74,24 @@ def mutants_of(
 
 
 def is_equivalent(
-    oracle: tuple[str, Sequence[ToolEvent]], mutant: tuple[str, Sequence[ToolEvent]], reference: Reference
+    oracle: tuple[str, Sequence[ToolEvent]], other: tuple[str, Sequence[ToolEvent]], reference: Reference
 ) -> bool:
-    """Whether a mutant did provably the same work: (end-state digest, events) of both sides.
+    """Whether a play provably did the oracle's work: (end-state digest, events) of both sides.
 
-    Required reads are those that functional and constraint checks count (process checks shape, they demand nothing).
-    Abstaining needs a read of its own accord (it is an act with
-    grounds), so an abstaining mutant without any read is never equivalent.
+    It did when every call that functional and constraint checks demand was made as often (process checks shape, they
+    demand nothing), and when either its effects are the oracle's (same end state, same irreversible acts) or its writes
+    are, in order and free text aside. Abstaining needs a read of its own accord (it is an act with grounds), so that
+    declining without any is never equivalent.
     """
-    if oracle[0] != mutant[0]:
-        return False
-    reads = [e for e in _successful(mutant[1]) if e.effect is Effect.READ and e.call.name != DECLINE]
+    reads = [e for e in _successful(other[1]) if e.effect is Effect.READ and e.call.name != DECLINE]
     if reference.abstain and not reads:
         return False
     demanding = [check for check in reference.checks if check.kind is not CheckKind.PROCESS]
     rules = [check.rule for check in demanding if isinstance(check.rule, CallCheck)]
-    if any(_demanded(rule, oracle[1]) != _demanded(rule, mutant[1]) for rule in rules):
+    if any(_demanded(rule, oracle[1]) != _demanded(rule, other[1]) for rule in rules):
         return False
-    return _irreversible(oracle[1]) == _irreversible(mutant[1])
+    same_effects = oracle[0] == other[0] and _acts(oracle[1], IRREVERSIBLE) == _acts(other[1], IRREVERSIBLE)
+    return same_effects or _acts(oracle[1], CHANGING) == _acts(other[1], CHANGING)
 
 
 def _dropped(calls: tuple[ToolCall, ...]) -> Iterator[Mutant]:
@@ -140,9 +141,16 @@ def _demanded(rule: CallCheck, events: Sequence[ToolEvent]) -> int:
     return min(count, rule.least)
 
 
-def _irreversible(events: Sequence[ToolEvent]) -> Counter[tuple[str, bytes]]:
-    return Counter(
-        (event.call.name, canonical_json(event.call.arguments))
+def _acts(events: Sequence[ToolEvent], effects: frozenset[Effect]) -> list[tuple[str, bytes]]:
+    """Successful calls of these effects in order; free text, and the reason of a decline, count as equal."""
+    return [
+        (event.call.name, canonical_json(_firm(event.call)))
         for event in _successful(events)
-        if event.effect in IRREVERSIBLE and event.call.name != DECLINE
-    )
+        if event.effect in effects or (event.call.name == DECLINE and Effect.WRITE in effects)
+    ]
+
+
+def _firm(call: ToolCall) -> dict[str, Json]:
+    if call.name == DECLINE:
+        return {}
+    return {name: value for name, value in call.arguments.items() if not is_prose(value)}

@@ -14,12 +14,14 @@ from flightschool.audit.mutants import DECLINE
 from flightschool.audit.values import ValuePool
 from flightschool.audit.view import SharedTexts, agent_view
 from flightschool.digest import canonical_json, derive_random
-from flightschool.errors import NotFoundError
 from flightschool.protocols import Environment
 from flightschool.records import Effect, Json, Reference, Task, ToolCall, ToolSpec
 from flightschool.tasks import families_of, strata_of
 
 __all__ = ["Neighbourhood", "same_calls"]
+
+MOST_HABITS = 12
+"""Strata whose habits are tried on every task, the largest first."""
 
 
 def same_calls(left: Sequence[ToolCall], right: Sequence[ToolCall]) -> bool:
@@ -39,18 +41,21 @@ class Neighbourhood:
         self.tasks = tuple(environment.tasks())
         self.specs: dict[str, ToolSpec] = {spec.name: spec for spec in environment.tools()}
         self.references: dict[str, Reference] = {}
+        self.unreadable: dict[str, str] = {}
+        """Task → why it has no reference."""
         for task in self.tasks:
             try:
                 self.references[task.id] = environment.reference(task.id)
-            except NotFoundError:
-                continue  # its own probes report it: no reference, no acquittal
+            except Exception as error:  # noqa: BLE001  the examined code may raise anything; the task is not acquitted
+                self.unreadable[task.id] = f"{type(error).__name__}: {error}"
         self.pool = ValuePool((task.family, self.oracle(task)) for task in self.tasks)
         views = ((agent_view(task, self.shown(task)), self.oracle(task)) for task in self.tasks)
         self.texts = SharedTexts(views)
         self._seed = seed
         self._families = families_of(self.tasks)
         self._strata = strata_of(self.tasks)
-        self.habits = {stratum: self._habit(tasks) for stratum, tasks in self._strata.items()}
+        largest = sorted(self._strata, key=lambda stratum: -len(self._strata[stratum]))[:MOST_HABITS]
+        self.habits = {stratum: self._habit(self._strata[stratum]) for stratum in largest}
         """Stratum → its most common call template."""
 
     def shown(self, task: Task) -> tuple[ToolSpec, ...]:

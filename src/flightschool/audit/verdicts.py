@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from flightschool.audit.records import ProbeReport
-from flightschool.records import AuditVerdict, Finding, Severity, TaskAudit
+from flightschool.errors import InputError
+from flightschool.records import AuditVerdict, Finding, Reference, Severity, TaskAudit
+from flightschool.verification import CheckVerifier
 
-__all__ = ["ENVIRONMENT", "environment_wide", "verdict_of"]
+__all__ = ["ENVIRONMENT", "environment_wide", "verdict_of", "verifier_digest"]
 
 ENVIRONMENT = "environment."
 """Prefix of the names of probes whose findings concern every task."""
@@ -38,6 +40,16 @@ def verdict_of(reports: Sequence[ProbeReport], required: Mapping[str, AuditVerdi
     if not completed >= set(required):
         accused.add(AuditVerdict.UNAUDITED)
     return min(accused, key=_PRECEDENCE.index, default=AuditVerdict.SOUND)
+
+
+def verifier_digest(reference: Reference | None) -> str:
+    """Digest of the verifier that a reference declares; empty when there is none, or none that could judge."""
+    if reference is None:
+        return ""
+    try:
+        return CheckVerifier(reference.checks).digest
+    except InputError:
+        return ""  # checks that are not usable: every play fails to be graded, so the task is unaudited anyway
 
 
 def environment_wide(audits: Collection[TaskAudit]) -> tuple[Finding, ...]:

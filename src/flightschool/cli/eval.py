@@ -262,10 +262,20 @@ def _weights(path: Path) -> Mapping[str, float]:
         ) from error
 
 
+def _headline(name: str) -> bool:
+    """Success in every scope, the other metrics over all traffic: --json gives the rest."""
+    metric, _, scope = name.partition("/")
+    return metric == "success" or scope == "weighted"
+
+
 def _tell(summary: Summary) -> None:
-    rows = [(m.name, f"{m.value:.3g}", f"{m.low:.3g}", f"{m.high:.3g}", m.num_items) for m in summary.measurements]
+    rows = [
+        (m.name, f"{m.value:.3g}", f"{m.low:.3g} to {m.high:.3g}", m.num_items)
+        for m in summary.measurements
+        if _headline(m.name)
+    ]
     title = f"{summary.policy} on {summary.suite} ({summary.noise})"
-    output.table(title, ("metric", "#value", "#low", "#high", "#n"), rows)
+    output.table(title, ("metric", "#value", "#95 % interval", "#n"), rows)
     for note in summary.notes:
         output.say(f"note: {note}")
 
@@ -281,6 +291,7 @@ def _tell_comparison(comparison: Comparison) -> None:
             d.winner or "open",
         )
         for d in comparison.differences
+        if _headline(d.name)
     ]
     output.table(
         f"{comparison.candidate} - {comparison.baseline} on {comparison.suite} ({comparison.noise})",

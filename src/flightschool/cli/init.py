@@ -14,44 +14,57 @@ __all__ = ["TRAIN_CONFIG", "register"]
 TRAIN_NAME = "train.toml"
 
 TRAIN_CONFIG = """\
-# The whole road, for an agent of your own. From an empty workspace to a report:
+# The whole road, for an agent of your own: flightschool train train.toml
 #
-#   flightschool traces import RECORDINGS --name mine          what your agent did so far
-#   flightschool env build --from-traces mine --name my-agent  tools, tasks and checks from it
-#   flightschool audit my-agent                                can the reward be trusted?
-#   flightschool train train.toml                              screen, freeze a suite, train, measure, report
+# As it stands it trains on the built-in maintenance desk. With recordings of your own agent:
 #
-# Every key may be left out; what is commented shows the default. Unknown keys are refused.
+#   flightschool traces import RECORDINGS --name mine                    what your agent did so far
+#   flightschool env build --from-traces mine --name my-agent            tools, tasks and checks from it
+#   flightschool audit my-agent                                          can the reward be trusted?
+#
+# then change [environment] and [suite] below. Unknown keys are refused; what is commented out shows the default.
+# Paths are relative to this file.
 
 # seed = 0
 
 [environment]
-# The built-in maintenance desk. For your own agent: the name you gave to `env build`, and no traces or code line.
-name = "desk"
-# traces = "recordings.jsonl"     # import these first; without it, the environment must exist
+name = "desk"                     # built in; or the name that you gave to `env build`
+# traces = "recordings.jsonl"     # build the environment from these at the start, instead of by `env build`
 # format = "auto"                 # auto, openai-chat, otlp, tau-bench
-# state = "state/"                # folder of JSON files with the state that the recorded episodes started from
-# code = "my_agent.tools"         # module that answers tool calls; without it, recordings do
+# state = "state"                 # folder of JSON files: the state that the recorded episodes began with
+# code = "./my_tools.py"          # functions that answer tool calls; without it, the recordings do
 
 [model]
-name = "smollm2-135m"             # or the path of a local Hugging Face folder
+name = "smollm2-135m"             # a name known to `flightschool models get`, or a path: "./my-model"
 
 [faults]
-training = "noisy"                # weather of a share of the training groups: clean, noisy, storm, or a path
+training = "noisy"                # clean, noisy, storm, or the path of a profile
 evaluation = "noisy"              # weather of the perturbed measurement
 
 [screening]
 # budget = 96                     # most model rollouts that screening may spend
+# threshold = 0.2                 # least probability that a group of attempts holds both better and worse
 
 [suite]
-name = "checkride"                # frozen before anything trains
-trained = ["two_step"]            # strata that the training is declared to train
+name = "checkride"                # frozen before anything trains; the sealed part is checkride-holdout
+trained = ["two_step"]            # strata that this training is declared to train
+# suite_fraction = 0.3            # share of the families of each stratum that is measured on
+# holdout_fraction = 0.1          # share that stays sealed
 
 [training]
-# num_steps, groups_per_step, group_size, learning_rate, max_staleness …: see docs/cli.md
-# device = "cuda"
+num_steps = 20
+learning_rate = 1e-5
+noisy_share = 0.25                # share of the groups that meet the training weather
+# group_size = 8                  # attempts at one task that are compared with one another
+# groups_per_step = 4
+# max_staleness = 1               # versions that a token may be older than the step that trains on it
+# algorithm = "grpo"              # or "dr_grpo"
+# mode = "async"                  # or "sync"
+# device = "cpu"                  # or "cuda"
 
 [evaluation]
+# temperature = 1.0               # 1: the policy that is trained; greedy decoding is measured beside it
+# repeats = 1
 # negative_control_steps = 0      # steps of a control run with shuffled rewards; 0 = none
 """
 

@@ -22,6 +22,7 @@ __all__ = ["VERB_FILES", "build_app", "command_tree", "main"]
 
 VERB_FILES = (
     "init",
+    "quickstart",
     "doctor",
     "traces",
     "env",
@@ -33,6 +34,7 @@ VERB_FILES = (
     "eval",
     "log",
     "models",
+    "bench",
 )
 """Modules beside this one, in the order of the flow; each has ``register(app)``."""
 

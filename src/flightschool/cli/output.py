@@ -13,7 +13,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import msgspec
 import typer
@@ -27,6 +27,8 @@ __all__ = ["SCHEMA", "Output", "current", "finish", "plain", "progress", "say", 
 
 SCHEMA = 1
 """Version of every JSON object that a verb prints."""
+WIDTH_OF_LOGS = 120
+"""Columns where stderr is no terminal."""
 
 
 @dataclass
@@ -44,7 +46,10 @@ class Output:
         if not self.consoles:
             from rich.console import Console
 
-            self.consoles.append(Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True))
+            width = None if sys.stderr.isatty() else WIDTH_OF_LOGS
+            self.consoles.append(
+                Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True, width=width)
+            )
         return self.consoles[0]
 
 
@@ -112,7 +117,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
 
     shown = Table(title=plain(title) if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        shown.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
+        justify: Literal["left", "right"] = "right" if column.startswith("#") else "left"
+        shown.add_column(column.removeprefix("#"), justify=justify, overflow="fold")
     for row in rows:
         shown.add_row(*(Text(plain(cell)) for cell in row))
     _current.console.print(shown)

@@ -13,7 +13,7 @@ from flightschool.cli.verb import verb
 
 if TYPE_CHECKING:
     from flightschool.protocols import Environment
-    from flightschool.records import Attempt, ScreeningDecision, Suite, Task
+    from flightschool.records import Attempt, ScreeningDecision, Task
     from flightschool.screening import TrainingPool
     from flightschool.store import SqlStore
 
@@ -86,6 +86,7 @@ def _pool(world: Environment, store: SqlStore, reason: str) -> tuple[int, Traini
     from flightschool.audit import AuditIndex
     from flightschool.errors import GateError
     from flightschool.screening import TrainingPool
+    from flightschool.stations import frozen_suites
 
     suites = frozen_suites(store, world.name)
     families = {family for suite in suites for share in suite.strata for family in share.families}
@@ -110,14 +111,6 @@ def _pool(world: Environment, store: SqlStore, reason: str) -> tuple[int, Traini
         )
     chosen = candidates if reason else list(sound)
     return len(candidates), TrainingPool(chosen, suites=suites, environment=world), len(sound)
-
-
-def frozen_suites(store: SqlStore, environment: str) -> list[Suite]:
-    """Everything that is or will be measured on in an environment, holdouts included."""
-    from flightschool.records import Suite
-
-    found = [suite for kind in ("suite", "holdout") for _, suite in store.items(kind, Suite)]
-    return [suite for suite in found if suite.environment == environment]
 
 
 def _tell(decisions: Sequence[ScreeningDecision]) -> None:

@@ -25,10 +25,13 @@ from flightschool.engines.gguf import convert
 from flightschool.errors import InputError, NotFoundError
 from flightschool.records import Record
 
-__all__ = ["MODELS", "CatalogueEntry", "cache_root", "get_model"]
+__all__ = ["MODELS", "TINY", "CatalogueEntry", "cache_root", "get_model", "tiny_folder"]
 
 CONVERTER = 1
 """Raised when conversion changes, so that folders of older converters are made anew."""
+
+TINY = "tiny"
+"""Name of the model that ships with the package; ``recipes/make_tiny_model.py`` made it."""
 
 _SOURCE = "source.json"
 _TIMEOUT_S = 3600.0
@@ -81,10 +84,10 @@ def cache_root() -> Path:
 
 
 def get_model(name: str, cache: Path | None = None, progress: Progress | None = None) -> Path:
-    """The folder of a named model, made on the first call.
+    """The folder of a named model, made on the first call; the one that ships is there already.
 
     Args:
-        name: a key of ``MODELS``.
+        name: ``TINY``, or a key of ``MODELS``.
         cache: root of the cache; ``cache_root()`` if not given.
         progress: told in a few words what is going on, whenever that takes time.
 
@@ -92,6 +95,8 @@ def get_model(name: str, cache: Path | None = None, progress: Progress | None = 
         NotFoundError: no such name.
         InputError: no network, or what arrived is not what was pinned.
     """
+    if name == TINY:
+        return tiny_folder()
     entry = _entry(name)
     root = cache or cache_root()
     folder = root / "models" / name
@@ -104,13 +109,19 @@ def get_model(name: str, cache: Path | None = None, progress: Progress | None = 
     return folder
 
 
+def tiny_folder() -> Path:
+    """Where the model that ships with the package lies: read only, no network, no cache."""
+    return Path(__file__).parent / TINY
+
+
 def _entry(name: str) -> CatalogueEntry:
     if name in MODELS:
         return MODELS[name]
-    near = difflib.get_close_matches(name, MODELS, n=1)
+    known = (TINY, *MODELS)
+    near = difflib.get_close_matches(name, known, n=1)
     raise NotFoundError(
         f"no model is called {name!r}",
-        expected="one of " + ", ".join(MODELS),
+        expected="one of " + ", ".join(known),
         mend=f"did you mean {near[0]!r}?" if near else "name a model of the list, or use a model folder's path",
     )
 

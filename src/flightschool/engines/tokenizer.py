@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +98,8 @@ class ChatTokenizer:
         added = {str(token["content"]): int(token["id"]) for token in table.get("added_tokens") or ()}
         self.format = _detect(added, where)
         control = {self.format.begin, self.format.start, self.format.role_end, self.format.end, *self.format.also_stop}
-        for token in table.get("added_tokens") or ():
-            token["special"] = token["special"] or token["content"] in control  # a border must never match in text
-        if table["model"].get("unk_token") in added:
-            table["model"]["unk_token"] = None  # else a byte without a token of its own would become a special token
-        self._backend = Backend.from_str(json.dumps(table))
+        text = json.dumps(table) if _guard(table, added, control) else self.files["tokenizer.json"].decode()
+        self._backend = _backend(text, where)
         self._backend.encode_special_tokens = True
         self._added = added
         self._control_ids = frozenset(added[name] for name in control if name in added)
@@ -176,16 +173,36 @@ def _parse(files: Mapping[str, bytes], where: str) -> dict[str, Any]:
             mend="save the model's tokenizer into the folder (AutoTokenizer.save_pretrained)",
         )
     try:
-        table = json.loads(files["tokenizer.json"])
-        Backend.from_str(json.dumps(table))
+        return dict(json.loads(files["tokenizer.json"]))
+    except (ValueError, TypeError) as error:
+        raise _unreadable(error, where) from None
+
+
+def _guard(table: dict[str, Any], added: Mapping[str, int], control: Set[str]) -> bool:
+    """Close the ways by which text could become a control token; True if the tokenizer had to be changed for it."""
+    loose = [token for token in table.get("added_tokens") or () if token["content"] in control and not token["special"]]
+    for token in loose:
+        token["special"] = True  # only special tokens can be switched off in text
+    if table["model"].get("unk_token") in added:
+        table["model"]["unk_token"] = None  # else a byte without a token of its own would become a special token
+        return True
+    return bool(loose)
+
+
+def _backend(text: str, where: str) -> Backend:
+    try:
+        return Backend.from_str(text)
     except Exception as error:  # noqa: BLE001 - the library raises bare Exception on bad files
-        raise ModelFolderError(
-            f"tokenizer.json cannot be read: {error}",
-            where=where,
-            expected="a file of the tokenizers library",
-            mend="save the tokenizer again",
-        ) from None
-    return dict(table)
+        raise _unreadable(error, where) from None
+
+
+def _unreadable(error: Exception, where: str) -> ModelFolderError:
+    return ModelFolderError(
+        f"tokenizer.json cannot be read: {error}",
+        where=where,
+        expected="a file of the tokenizers library",
+        mend="save the tokenizer again",
+    )
 
 
 def _detect(added: Mapping[str, int], where: str) -> ChatFormat:

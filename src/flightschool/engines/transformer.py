@@ -87,6 +87,24 @@ class RMSNorm(nn.Module):
         return self.weight * normed.to(x.dtype)
 
 
+class Linear(nn.Linear):
+    """A linear layer that is not drawn at random when it is only a shape (that alone would import a compiler)."""
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters unless they are on the meta device."""
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
+class Embedding(nn.Embedding):
+    """Like ``Linear``: not drawn at random when it is only a shape."""
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters unless they are on the meta device."""
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
 class SelfAttention(nn.Module):
     """Projections around the attention strategy."""
 
@@ -95,10 +113,10 @@ class SelfAttention(nn.Module):
         self._layer = layer
         self._head = config.head_dim
         query, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        self.q_proj = nn.Linear(config.hidden, query, bias=config.attention_bias)
-        self.k_proj = nn.Linear(config.hidden, key, bias=config.attention_bias)
-        self.v_proj = nn.Linear(config.hidden, key, bias=config.attention_bias)
-        self.o_proj = nn.Linear(query, config.hidden, bias=config.output_bias)
+        self.q_proj = Linear(config.hidden, query, bias=config.attention_bias)
+        self.k_proj = Linear(config.hidden, key, bias=config.attention_bias)
+        self.v_proj = Linear(config.hidden, key, bias=config.attention_bias)
+        self.o_proj = Linear(query, config.hidden, bias=config.output_bias)
         self.q_norm = RMSNorm(config.head_dim, config.rms_eps) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_eps) if config.qk_norm else None
 
@@ -123,9 +141,9 @@ class Mlp(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.hidden, config.intermediate, bias=False)
-        self.up_proj = nn.Linear(config.hidden, config.intermediate, bias=False)
-        self.down_proj = nn.Linear(config.intermediate, config.hidden, bias=False)
+        self.gate_proj = Linear(config.hidden, config.intermediate, bias=False)
+        self.up_proj = Linear(config.hidden, config.intermediate, bias=False)
+        self.down_proj = Linear(config.intermediate, config.hidden, bias=False)
 
     def forward(self, x_ND: Tensor) -> Tensor:
         """``[N, D]`` in and out."""
@@ -153,7 +171,7 @@ class Body(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab, config.hidden)
+        self.embed_tokens = Embedding(config.vocab, config.hidden)
         self.layers = nn.ModuleList(Block(config, layer) for layer in range(config.num_layers))
         self.norm = RMSNorm(config.hidden, config.rms_eps)
 
@@ -169,7 +187,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.model = Body(config)
-        self.lm_head = None if config.tied_embeddings else nn.Linear(config.hidden, config.vocab, bias=False)
+        self.lm_head = None if config.tied_embeddings else Linear(config.hidden, config.vocab, bias=False)
         # Not a buffer: it must stay float32 when the module is cast, and real when it is built on the meta device.
         self._frequencies = {torch.device("cpu"): _inverse_frequencies(config)}
 

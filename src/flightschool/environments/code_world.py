@@ -7,6 +7,7 @@ gives a whole environment, or plain functions ``tool(state, **arguments) -> valu
 
 from __future__ import annotations
 
+import copy
 import difflib
 import hashlib
 import importlib
@@ -17,8 +18,6 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-import msgspec
 
 from flightschool.environments.json_state import JsonBase, JsonTables
 from flightschool.environments.recorded import DECLINE, decline_reply
@@ -151,7 +150,7 @@ class CodeWorld:
         if function is None:
             return WorldReply(value={"error": f"no tool {call.name}"}, is_error=True)
         # the function may keep what it is given; the logged call must not change under it
-        arguments = msgspec.msgpack.decode(msgspec.msgpack.encode(call.arguments))
+        arguments = copy.deepcopy(call.arguments)
         try:
             value = function(self._tables, **arguments)
         except Exception as error:  # noqa: BLE001  foreign tool code: its exceptions are answers of the domain

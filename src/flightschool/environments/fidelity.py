@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from flightschool.digest import canonical_json
 from flightschool.environments.driving import call_now
 from flightschool.environments.recordings import Coverage, Share
 from flightschool.protocols import Environment, World
@@ -31,10 +32,12 @@ class Mismatch(Record, frozen=True, kw_only=True):
     episode: str
     call: str
     tool: str
+    path: str
+    """Place of the first difference in the answer; empty when the answers differ as a whole."""
     recorded: str
-    """Beginning of the recorded answer."""
+    """What was recorded at that place."""
     answered: str
-    """Beginning of the answer now."""
+    """What is answered there now."""
 
 
 class Agreement(Record, frozen=True, kw_only=True):
@@ -173,13 +176,15 @@ class _Tally:
             count[0] += same
             count[1] += 1
             if not same and len(self._mismatches) < _MOST_MISMATCHES:
+                path, recorded, answered = _difference(call.value, result_value(result.content))
                 self._mismatches.append(
                     Mismatch(
                         episode=episode.id,
                         call=call.id,
                         tool=call.name,
-                        recorded=call.text[:_SHOWN],
-                        answered=result.content[:_SHOWN],
+                        path=path,
+                        recorded=recorded,
+                        answered=answered,
                     )
                 )
 
@@ -229,3 +234,24 @@ def _same(call: RecordedCall, result: ToolResult) -> bool:
     if json_equal(now, call.value):
         return True
     return result.is_error and call.is_error and isinstance(now, dict) and json_equal(now.get("error"), call.value)
+
+
+def _difference(recorded: Json, answered: Json, path: str = "") -> tuple[str, str, str]:
+    """Path of the first difference, depth first, and what stands there on both sides."""
+    if isinstance(recorded, dict) and isinstance(answered, dict):
+        for key in dict.fromkeys((*recorded, *answered)):
+            left, right = recorded.get(key, _ABSENT), answered.get(key, _ABSENT)
+            if left is _ABSENT or right is _ABSENT or not json_equal(left, right):
+                return _difference(left, right, f"{path}.{key}" if path else str(key))
+    if isinstance(recorded, list) and isinstance(answered, list) and len(recorded) == len(answered):
+        for index, (left, right) in enumerate(zip(recorded, answered, strict=True)):
+            if not json_equal(left, right):
+                return _difference(left, right, f"{path}[{index}]")
+    return path, _shown(recorded), _shown(answered)
+
+
+_ABSENT = object()
+
+
+def _shown(value: Json) -> str:
+    return "(absent)" if value is _ABSENT else canonical_json(value).decode()[:_SHOWN]

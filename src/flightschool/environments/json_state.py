@@ -44,7 +44,8 @@ class JsonBase:
 
     def __init__(self, tables: Mapping[str, Json]) -> None:
         self.chunks = {name: canonical_json(table) for name, table in tables.items()}
-        self.frozen = {name: pickle.dumps(table, pickle.HIGHEST_PROTOCOL) for name, table in tables.items()}
+        # frozen twice, so that loading and freezing an untouched table gives these very bytes
+        self.frozen = {name: _frozen(pickle.loads(_frozen(table))) for name, table in tables.items()}
         self.digest = content_digest({name: content_digest(chunk) for name, chunk in self.chunks.items()})
 
     def open(self) -> JsonTables:
@@ -95,11 +96,12 @@ class JsonTables(MutableMapping[str, Json]):
         Raises:
             InfrastructureError: tool code left something in the state that is no JSON.
         """
+        self._freeze()
         parts = [canonical_json(name) + b":" + self._chunk(name) for name in sorted(self._frozen)]
         return b"{" + b",".join(parts) + b"}"
 
     def _chunk(self, name: str) -> bytes:
-        if name not in self._touched and self._frozen[name] == self._base.frozen.get(name):
+        if self._frozen[name] == self._base.frozen.get(name):
             return self._base.chunks[name]
         try:
             return canonical_json(self._live[name] if name in self._live else pickle.loads(self._frozen[name]))
@@ -109,10 +111,14 @@ class JsonTables(MutableMapping[str, Json]):
     def _freeze(self) -> None:
         for name in self._touched:
             try:
-                self._frozen[name] = pickle.dumps(self._live[name], pickle.HIGHEST_PROTOCOL)
+                self._frozen[name] = _frozen(self._live[name])
             except (TypeError, ValueError, AttributeError, RecursionError, pickle.PicklingError) as error:
                 raise _not_json(name, error) from error
         self._touched.clear()
+
+
+def _frozen(table: Json) -> bytes:
+    return pickle.dumps(table, pickle.HIGHEST_PROTOCOL)
 
 
 def _not_json(name: str, error: Exception) -> InfrastructureError:

@@ -7,8 +7,8 @@ neither is known is left out and named. Rules, in this order:
 1. writes known: each is a functional check on a successful call with these arguments (free text is not compared;
    an act of the ground truth whose tool some recorded success never used was not needed);
 2. texts known that the answer must contain, or facts that every success read and then told: a check on the answer;
-3. ground truth says that nothing is to be done: the act that all successes share (handing over to a person), else
-   an explicit ``decline`` after the reads that all successes share.
+3. ground truth says that nothing is to be done, or names only acts whose arguments are free text: the act that all
+   successes share (handing over to a person), else an explicit ``decline``, after the reads that all successes share.
 
 For each tool that changes something, a constraint bounds the calls to what the reference or any success did.
 """
@@ -21,7 +21,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from flightschool.digest import canonical_json
 from flightschool.environments.recorded import DECLINE
 from flightschool.environments.recordings import call_key
 from flightschool.records import (
@@ -43,6 +42,7 @@ __all__ = ["Drafted", "draft"]
 _FREE_TEXT_WORDS = 4
 _MOST_GROUNDS = 3
 _MOST_FACTS = 4
+_DECLINE_REASON = "the rules do not allow this request"
 _FACT = re.compile(r"[\w.:/-]*\d[\w.:/-]*")
 
 
@@ -52,7 +52,7 @@ class Drafted(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     episodes: tuple[RecordedEpisode, ...]
     acts: tuple[str, ...]
-    """Names of the tools that must be called, distinct and sorted; the basis of derived strata."""
+    """Names of the tools that must be called (``decline`` apart), distinct and sorted; what strata derive from."""
     task: Task | None
     reference: Reference | None
     problem: str = ""
@@ -92,7 +92,7 @@ def draft(
         oracle_answer=wanted.answer,
         abstain=any(call.name == DECLINE.name for call in wanted.oracle),
     )
-    names = tuple(sorted({act.name for act in wanted.acts}))
+    names = tuple(sorted({act.name for act in wanted.acts} - {DECLINE.name}))
     return Drafted(id=task_id, episodes=tuple(episodes), acts=names, task=task, reference=reference)
 
 
@@ -126,15 +126,14 @@ def _wanted(
     oracle = _oracle(best) if best is not None else tuple(truth or ())
     answer = _answer(best, outputs)
     checks = [*_act_checks(acts), *_output_checks(outputs)]
-    if checks:
+    if outputs or any(_comparable(act.arguments) for act in acts):
         return _Wanted(acts=acts, checks=tuple(checks), oracle=oracle, answer=answer), ""
-    if truth is None:
-        facts = _facts(successes)
-        if not facts:
-            return None, "the successes change nothing and tell nothing that could be checked"
-        checks = _output_checks(facts)
-        return _Wanted(acts=(), checks=tuple(checks), oracle=oracle, answer=answer), ""
-    return _abstention(successes, oracle, effects), ""
+    if acts or truth is not None:
+        return _justified(acts, successes, oracle, effects)
+    facts = _facts(successes)
+    if not facts:
+        return None, "the successes change nothing and tell nothing that could be checked"
+    return _Wanted(acts=(), checks=tuple(_output_checks(facts)), oracle=oracle, answer=answer), ""
 
 
 # ------------------------------------------------------------------------------------------------ acts
@@ -243,41 +242,40 @@ def _facts(successes: Sequence[RecordedEpisode]) -> tuple[str, ...]:
 # ------------------------------------------------------------------------------------------------ abstaining
 
 
-def _abstention(
-    successes: Sequence[RecordedEpisode], oracle: tuple[ToolCall, ...], effects: Mapping[str, Effect]
-) -> _Wanted:
-    best = successes[0] if successes else None
-    shared = _shared(successes)
-    sends = [name for name, _ in shared if effects.get(name) is Effect.SEND]
-    if sends:
-        handover = ToolCall(id="handover", name=sends[0], arguments={})
-        checks = [_spec(f"act-0-{sends[0]}", CheckKind.FUNCTIONAL, CallCheck(tool=sends[0]))]
-        return _Wanted(acts=(handover,), checks=tuple(checks), oracle=oracle, answer=_answer(best, ()))
-    checks = [_spec("declined", CheckKind.FUNCTIONAL, CallCheck(tool=DECLINE.name))]
-    grounds = [(n, a) for n, a in shared if effects.get(n) is Effect.READ and a is not None][-_MOST_GROUNDS:]
-    for number, (name, arguments) in enumerate(grounds):
-        rule = CallCheck(tool=name, arguments=arguments or {}, before=DECLINE.name)
-        checks.append(_spec(f"grounds-{number}-{name}", CheckKind.FUNCTIONAL, rule))
-    reads = tuple(call for call in oracle if effects.get(call.name) is Effect.READ)
-    decline = ToolCall(
-        id="oracle-decline", name=DECLINE.name, arguments={"reason": "the rules do not allow this request"}
-    )
-    return _Wanted(acts=(), checks=tuple(checks), oracle=(*reads, decline), answer=_answer(best, ()))
+def _justified(
+    acts: tuple[ToolCall, ...],
+    successes: Sequence[RecordedEpisode],
+    oracle: tuple[ToolCall, ...],
+    effects: Mapping[str, Effect],
+) -> tuple[_Wanted | None, str]:
+    """A task that is ended by an act without particulars: it counts only after the reads that justify it."""
+    exact = _shared(successes)
+    grounds = [call for call in exact if effects.get(call.name) is Effect.READ][-_MOST_GROUNDS:]
+    if not grounds:
+        return None, "giving up is right, but no read that all successes share justifies it"
+    if not acts:
+        acts = tuple(act for act in _shared(successes, by_name=True) if effects.get(act.name) is Effect.SEND)[:1]
+    if not acts:
+        reads = tuple(call for call in oracle if effects.get(call.name) is Effect.READ)
+        acts = (ToolCall(id="oracle-decline", name=DECLINE.name, arguments={"reason": _DECLINE_REASON}),)
+        oracle = (*reads, *acts)
+    checks = _act_checks([msgspec.structs.replace(act, arguments={}) for act in acts])
+    for number, read in enumerate(grounds):
+        rule = CallCheck(tool=read.name, arguments=read.arguments, before=acts[0].name)
+        checks.append(_spec(f"grounds-{number}-{read.name}", CheckKind.FUNCTIONAL, rule))
+    return _Wanted(acts=acts, checks=tuple(checks), oracle=oracle, answer=_answer(successes[0], ())), ""
 
 
-def _shared(successes: Sequence[RecordedEpisode]) -> list[tuple[str, dict[str, Json] | None]]:
-    """Calls that every success made, in the order of the shortest: by name alone (None) and with arguments."""
-    if not successes:
-        return []
+def _shared(successes: Sequence[RecordedEpisode], *, by_name: bool = False) -> list[ToolCall]:
+    """Successful calls that every success made, in the order of the shortest; by name alone or with arguments."""
 
     def keys(episode: RecordedEpisode) -> dict[bytes, RecordedCall]:
-        return {canonical_json([c.name, c.arguments]): c for c in episode.calls if c.complete and not c.is_error}
+        good = [call for call in episode.calls if call.complete and not call.is_error]
+        return {call_key(call.name, {} if by_name else call.arguments): call for call in good}
 
-    exact = [keys(episode) for episode in successes]
-    names = [{call.name for call in found.values()} for found in exact]
-    by_name = [(n, None) for n in dict.fromkeys(c.name for c in exact[0].values()) if all(n in s for s in names)]
-    by_call = [(c.name, c.arguments) for key, c in exact[0].items() if all(key in found for found in exact)]
-    return [*by_name, *by_call]
+    found = [keys(episode) for episode in successes]
+    common = [call for key, call in found[0].items() if all(key in other for other in found)] if found else []
+    return [ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in common]
 
 
 def _spec(check_id: str, kind: CheckKind, rule: CheckRule) -> CheckSpec:

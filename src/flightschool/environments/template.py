@@ -54,7 +54,7 @@ trained = []                      # strata to train, as `env show my-agent` list
 # device = "cpu"                  # or "cuda"
 
 [evaluation]
-# temperature = 0.0               # 0: the policy as it would be served
+# temperature = 1.0               # as the policy is served; 0 is greedy
 # repeats = 1                     # attempts a task
 """
 

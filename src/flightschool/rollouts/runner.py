@@ -30,6 +30,7 @@ from flightschool.records import (
     Task,
     Timings,
     ToolCall,
+    ToolEvent,
     ToolResult,
     ToolSpec,
     Verdict,
@@ -123,7 +124,7 @@ class EpisodeRunner:
             policy=policy.name,
             seed=seed,
             spans=model.endpoint.spans(),
-            messages=tuple(model.messages),
+            messages=(*model.messages, *_last_results(model.messages, evidence.events)),
             events=evidence.events,
             outcome=_outcome(reason),
             reason=reason,
@@ -255,6 +256,15 @@ async def _drive(harness: Harness, task: Task, model: _Recorder, tools: _Tools) 
         return end.reason, end.detail
     except Exception as error:  # noqa: BLE001  a harness is the policy's side: whatever it raises is the policy's failure
         return EndReason.POLICY_ERROR, f"{type(error).__name__}: {error}"
+
+
+def _last_results(messages: Sequence[Message], events: Sequence[ToolEvent]) -> list[Message]:
+    """Results of the last turn's calls when the episode ended with them: no later turn has shown them."""
+    if not messages or not messages[-1].tool_calls or not events:
+        return []
+    asked = {call.id for call in messages[-1].tool_calls}
+    last = [event for event in events if event.turn == events[-1].turn and event.call.id in asked]
+    return [Message(role="tool", content=e.result.content, tool_call_id=e.call.id) for e in last]
 
 
 def _final_state(world: World) -> bytes | None:

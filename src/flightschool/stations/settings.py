@@ -30,12 +30,12 @@ class EnvironmentTable(Settings):
     name: str = "desk"
     """Name of the environment in the workspace."""
     traces: str | None = None
-    """File of recorded traces; None names the traces that ship with the worked domain."""
+    """File of recorded traces to build it from; ``shipped`` names those of the worked domain; None: it exists."""
     format: str = "auto"
     """Trace format, see ``flightschool traces import --help``."""
     state: Path | None = None
     """Folder of JSON files with the state that the recorded episodes started from."""
-    code: str | None = "flightschool.environments.desk"
+    code: str | None = None
     """Module whose code answers tool calls; without it, recordings do."""
 
 

@@ -279,7 +279,7 @@ def _gain(comparison: Comparison, name: str) -> Measurement:
         value=found.diff,
         low=found.low,
         high=found.high,
-        num_items=comparison.num_pairs,
+        num_items=found.num_pairs,
         method="paired bootstrap, resampled by family",
     )
 

@@ -8,12 +8,12 @@ Choices, and why:
 
 * *Percentile, not BCa.* BCa's acceleration comes from a jackknife over the clusters, of which there are often eight;
   it is undefined when all resamples agree; and it treats a gain and an equal loss differently.
-* *Expanded levels* (T. Hesterberg, The American Statistician 69, 2015): the tail α/2 becomes
-  Φ(√(G/(G−1)) · t_{α/2,G−1}), which undoes the percentile bootstrap's narrowness for few clusters. G − 1 is summed
-  over strata.
-* *Two levels* draw some of the variance inside clusters twice. Both choices err to the wide side: simulated
-  Beta–Binomial families (2 to 50 clusters, intra-cluster correlation 0 to .6) gave nominal 95 % intervals a coverage
-  of .93 to 1.
+* *Expanded levels* (T. Hesterberg, The American Statistician 69, 2015): resampling G clusters shows only (G−1)/G of
+  their variance, so the tail α/2 becomes Φ(√(G/(G−1)) · z_{α/2}). G − 1 is summed over strata.
+* *Two levels*, although the second draws part of the variance inside clusters twice: with few clusters that makes up
+  for the normal quantile, which is too short there. Simulated Beta–Binomial families (2 to 50 clusters, intra-cluster
+  correlation 0 to .6, rates .5 to .95) gave nominal 95 % intervals a coverage of .93 to 1. One level alone covered .54
+  with two clusters and .79 to .95 with eight or more; Student's quantile on top made the intervals a fifth wider.
 * *No variation at all* (say 12 of 12) would give an interval of no width. Then the share of deviating clusters is
   bounded by Wilson's upper limit u for 0 of G, and the interval reaches to where such a share could pull the mean
   within the range of scores.
@@ -285,10 +285,8 @@ def _resampled_means(pool: _Pool, rng: Generator, num_resamples: int) -> NDArray
 
 
 def _expanded_tail(tail: float, freedom: int) -> float:
-    from scipy.special import stdtrit
-
-    stretched = math.sqrt((freedom + 1) / freedom) * float(stdtrit(freedom, tail))
-    return NormalDist().cdf(stretched)
+    normal = NormalDist()
+    return normal.cdf(math.sqrt((freedom + 1) / freedom) * normal.inv_cdf(tail))
 
 
 def _without_variation(

@@ -26,6 +26,9 @@ BUSY_TIMEOUT_S = 60.0
 # Both dialects spell their upsert alike, but SQLAlchemy has no common type for it.
 _SUPPORTED: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
+_CREATION_LOCK = 0x666C6967
+"""Key of the advisory lock under which a PostgreSQL database gets its tables."""
+
 _metadata = sa.MetaData()
 _meta = sa.Table(
     "meta",
@@ -70,8 +73,8 @@ class Statements:
 def build_statements(dialect: str) -> Statements:
     """All statements for ``sqlite`` or ``postgresql``."""
     insert = _SUPPORTED[dialect]
-    # inline: no row id is fetched back, so the row count says whether a row was written.
-    row = insert(_records).inline()
+    # Inline: no row id is fetched back. Kept row counts say whether a row was written.
+    row = insert(_records).inline().execution_options(preserve_rowcount=True)
     this = sa.and_(_records.c.kind == sa.bindparam("kind"), _records.c.key == sa.bindparam("key"))
     # substr compares exactly; LIKE would need escapes and is blind to case in SQLite.
     prefixed = sa.and_(
@@ -160,6 +163,9 @@ def schema_version(engine: Engine, wanted: int) -> str:
             if found is not None:
                 return str(found)
     with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            # There IF NOT EXISTS alone does not save two creators from each other.
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
         for table in (_records, _blobs, _meta):
             connection.execute(CreateTable(table, if_not_exists=True))
         first = _SUPPORTED[engine.dialect.name](_meta).on_conflict_do_nothing(index_elements=["name"])

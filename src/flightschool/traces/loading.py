@@ -16,10 +16,23 @@ from typing import Any, NoReturn
 from flightschool.errors import TraceError
 from flightschool.records import Json
 
-__all__ = ["MAX_FILE_BYTES", "broken", "head_of", "json_objects", "parse_json", "place", "read_text", "result_value"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_FILE_BYTES",
+    "broken",
+    "head_of",
+    "json_objects",
+    "parse_json",
+    "place",
+    "read_text",
+    "result_value",
+]
 
 MAX_FILE_BYTES = 1 << 30
 """Larger files are refused: an import holds its file in memory so that nothing is half imported."""
+
+MAX_DEPTH = 100
+"""Deeper nesting is refused: what is read here must be writable from any depth of the stack later."""
 
 _MAGIC = {
     b"\x1f\x8b": ("a gzip file", "unpack it with gunzip and import the result"),
@@ -95,9 +108,8 @@ def parse_json(text: str, where: str) -> Json:
         TraceError: no JSON, NaN or infinity, lone surrogate, too deeply nested.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-        if _SURROGATE.search(text):
-            json.dumps(value, ensure_ascii=False).encode()
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        _check(text, value)
     except json.JSONDecodeError as error:
         raise TraceError(
             f"not valid JSON: {error.msg}, column {error.colno}",
@@ -125,6 +137,26 @@ def parse_json(text: str, where: str) -> Json:
 def _refuse_constant(name: str) -> NoReturn:
     msg = f"{name} is not a JSON number"
     raise ValueError(msg)
+
+
+def _check(text: str, value: Json) -> None:
+    """Refuse what JSON can say and canonical JSON cannot keep (``ValueError``, ``UnicodeEncodeError``)."""
+    if _SURROGATE.search(text):
+        json.dumps(value, ensure_ascii=False).encode()
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+        inner = [part for part in level if isinstance(part, dict | list)]
+        level = [item for part in inner for item in (part.values() if isinstance(part, dict) else part)]
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number - number != 0:  # such as 1e999, which no JSON writer could write back
+        raise ValueError(f"{text[:20]} is beyond the range of numbers")
+    return number
 
 
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -189,9 +221,8 @@ def _kind(value: Json) -> str:
 def result_value(text: str) -> Json:
     """A tool's answer parsed as strict JSON; the text itself where it is none (or not finite)."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-        if _SURROGATE.search(text):
-            json.dumps(value, ensure_ascii=False).encode()
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        _check(text, value)
     except (ValueError, RecursionError):
         return text
     return value

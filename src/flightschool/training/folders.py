@@ -90,13 +90,16 @@ class RunFolder:
             shutil.rmtree(half, ignore_errors=True)
 
 
-def shared_path(run_dir: Path) -> Path:
-    """Where the weights of a run pass: shared memory where there is some, else the run's folder."""
+def shared_path(run_dir: Path, incarnation: int) -> Path:
+    """Where the weights of an incarnation pass: shared memory where there is some, else the run's folder.
+
+    The name is the incarnation's own, so a trainer that outlives its parent for a moment, and removes the file when it
+    notices, never removes that of its successor.
+    """
     memory = Path("/dev/shm")
     name = hashlib.sha256(str(run_dir.resolve()).encode()).hexdigest()[:16]
-    if memory.is_dir() and os.access(memory, os.W_OK):
-        return memory / f"flightschool-{name}.weights"
-    return run_dir / "weights.shared"
+    folder = memory if memory.is_dir() and os.access(memory, os.W_OK) else run_dir
+    return folder / f"flightschool-{name}-{incarnation}.weights"
 
 
 @contextmanager

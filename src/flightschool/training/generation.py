@@ -97,6 +97,7 @@ class LocalGeneration:
 
         with WeightsReader(self._weights_file) as reader:
             self.engine.update_weights(version, reader.read(version))
+            reader.release()  # the engine has copied them
 
     async def close(self) -> None:
         """End the engine."""

@@ -125,19 +125,7 @@ class ProcessLink:
 
 
 def _environment(num_threads: int) -> dict[str, str]:
-    """Threads, and an allocator that keeps what it has.
-
-    A step allocates and frees the same gigabyte again and again; giving it back to the system each time costs half a
-    million page faults.
-    """
-    threads = str(num_threads)
-    return {
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "MALLOC_MMAP_MAX_": "0",
-        "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
-        "MALLOC_ARENA_MAX": "1",
-    }
+    return {"OMP_NUM_THREADS": str(num_threads), "MKL_NUM_THREADS": str(num_threads)}
 
 
 def _raise_failure(reply: Reply) -> Reply:

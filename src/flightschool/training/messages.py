@@ -82,8 +82,6 @@ class TrainerSpec(Record, frozen=True, kw_only=True):
     """File through which weights are published; empty: nothing is published."""
     settings: str
     """``TrainingSettings`` as JSON."""
-    parent: int = 0
-    """Process that the trainer belongs to: it ends itself when this one is gone."""
 
 
 # ------------------------------------------------------------------------------------------------ commands

@@ -98,8 +98,6 @@ class Meter:
         self._groups: list[EpisodeGroup] = []
         self._states: list[GroupState] = []
         self._ages: Counter[int] = Counter()
-        self.busy_s = 0.0
-        """Seconds in which the trainer worked since the step before."""
 
     def finished(self, group: EpisodeGroup) -> None:
         """A group was generated."""
@@ -136,7 +134,7 @@ class Meter:
             staleness_histogram=dict(sorted(self._ages.items())),
             stats=stats,
             tokens_per_s=sum(member.num_completion_tokens for member in members) / interval,
-            trainer_idle=max(0.0, 1.0 - self.busy_s / interval),
+            trainer_idle=max(0.0, 1.0 - stats.seconds / interval),
             length_bias=self.length_bias(),
             batch_inflation=num_gradient / self._groups_per_step,
             wall_s=now - self._started,

@@ -10,6 +10,7 @@ speed (half a gigabyte in well under a second) and notices torn, missing and exc
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import mmap
 import os
@@ -126,6 +127,14 @@ class WeightsReader:
                 mend="start the run again with --resume",
             )
         return {row.name: _tensor(data, row) for row in header.layout.tensors}
+
+    def release(self) -> None:
+        """Give back the memory of the slot that was read, once its tensors are copied; its version is gone then."""
+        header = _read_header(self._map, self._path)
+        if hasattr(mmap, "MADV_REMOVE"):
+            start = _HEADER_BYTES + header.slot * header.layout.slot_bytes
+            with contextlib.suppress(OSError):  # a file system without holes keeps the pages: only memory is lost
+                self._map.madvise(mmap.MADV_REMOVE, start, header.layout.slot_bytes)
 
     def __enter__(self) -> WeightsReader:
         return self

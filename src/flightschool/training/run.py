@@ -152,7 +152,9 @@ def run_incarnation(
     recovery = recover(folder.journal, checkpoint[1] if checkpoint else None, settings.max_staleness)
     for _ in range(recovery.next_ordinal):
         source.next_task()
-    weights = shared_path(run_dir)
+    for old in range(recovery.incarnation):
+        shared_path(run_dir, old).unlink(missing_ok=True)
+    weights = shared_path(run_dir, recovery.incarnation)
     spec = TrainerSpec(
         run=start.run,
         incarnation=recovery.incarnation,

@@ -28,8 +28,8 @@ class _Bucket:
     """Flat index of each query; padding points at the segment's first token."""
     keys_BC: Tensor
     """Flat index of each key: the path above, then the segment itself."""
-    mask_BTC: Tensor | None
-    """True where a query may look; None: one segment with nothing above, plainly causal."""
+    mask_BTC: Tensor
+    """``[B, 1, T, C]``: True where a query may look."""
 
 
 class SharedPrefixAttention:
@@ -51,15 +51,18 @@ class SharedPrefixAttention:
         return torch.cat(outs).index_select(0, self._order_N)
 
     def _attend(self, bucket: _Bucket, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
-        def gather(x_NHF: Tensor, index_BT: Tensor) -> Tensor:
-            flat = x_NHF.flatten(1).index_select(0, index_BT.flatten())
-            return flat.view(*index_BT.shape, *x_NHF.shape[1:]).transpose(1, 2)
-
-        q, k, v = gather(q_NHF, bucket.queries_BT), gather(k_NKF, bucket.keys_BC), gather(v_NKF, bucket.keys_BC)
-        out = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=bucket.mask_BTC, is_causal=bucket.mask_BTC is None, enable_gqa=q.shape[1] != k.shape[1]
+        num_kv, size = k_NKF.shape[1:]
+        num_shared = q_NHF.shape[1] // num_kv  # query heads that read one key head: folded into the query axis,
+        num_rows, length = bucket.queries_BT.shape  # so keys and values are not copied for each of them
+        q = q_NHF.flatten(1).index_select(0, bucket.queries_BT.flatten())
+        q = q.view(num_rows, length, num_kv, num_shared, size).permute(0, 2, 3, 1, 4).flatten(2, 3)
+        k, v = (
+            x.flatten(1).index_select(0, bucket.keys_BC.flatten()).view(num_rows, -1, num_kv, size).transpose(1, 2)
+            for x in (k_NKF, v_NKF)
         )
-        return out.transpose(1, 2).flatten(0, 1)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bucket.mask_BTC.repeat(1, 1, num_shared, 1))
+        out = out.view(num_rows, num_kv, num_shared, length, size).permute(0, 3, 1, 2, 4)
+        return out.reshape(num_rows * length, -1, size)
 
 
 def _by_depth(pack: Pack) -> Iterator[list[Segment]]:
@@ -87,8 +90,6 @@ def _bucket(pack: Pack, segments: list[Segment], device: torch.device | str) -> 
         keys[b, deepest:] = queries[b]
         mask[b, 0, :, : num_above[b]] = True
         mask[b, 0, :, deepest:] = causal
-    if len(segments) == 1 and deepest == 0:
-        return _Bucket(queries.to(device), keys.to(device), None)
     return _Bucket(queries.to(device), keys.to(device), mask.to(device))
 
 

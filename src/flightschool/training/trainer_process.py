@@ -10,7 +10,9 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from flightschool.training.messages import TrainerSpec
 from flightschool.training.server import TrainerCore, serve
@@ -22,12 +24,19 @@ ORPHANED = 3
 _POLL_S = 0.5
 
 
-def die_with(parent: int) -> None:
-    """End this process soon after ``parent`` ends, whatever the main thread is doing."""
+def die_with(parent: int, last_will: Callable[[], None] | None = None) -> None:
+    """End this process soon after ``parent`` ends, whatever the main thread is doing.
+
+    Args:
+        parent: process to outlive by a moment only.
+        last_will: is called before the end.
+    """
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_POLL_S)
+        if last_will is not None:
+            last_will()
         os._exit(ORPHANED)
 
     threading.Thread(target=watch, name="die-with-parent", daemon=True).start()
@@ -41,10 +50,24 @@ def build_torch_trainer(spec: TrainerSpec) -> TrainerCore:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve on the inherited descriptor."""
+    """Serve on the inherited descriptor; published weights are removed at the end, however it comes."""
     descriptor, parent = (int(argument) for argument in arguments)
-    die_with(parent)
-    serve(Connection(descriptor), build_torch_trainer)
+    published: list[Path] = []
+
+    def build(spec: TrainerSpec) -> TrainerCore:
+        if spec.weights:
+            published.append(Path(spec.weights))
+        return build_torch_trainer(spec)
+
+    def remove() -> None:
+        for path in published:
+            path.unlink(missing_ok=True)
+
+    die_with(parent, remove)
+    try:
+        serve(Connection(descriptor), build)
+    finally:
+        remove()
 
 
 if __name__ == "__main__":

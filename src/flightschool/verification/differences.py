@@ -1,4 +1,8 @@
-"""Rows added, removed and changed between two states."""
+"""Rows added, removed and changed between two states.
+
+Most tables of most episodes are as they were. An SQLite table whose pages are all the same bytes holds the same rows,
+so only tables with a changed page are read. Where SQLite cannot tell which pages a table has, every table is read.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,16 @@ from functools import lru_cache
 
 from flightschool.digest import canonical_json
 from flightschool.records import Json
-from flightschool.verification.images import OverBudgetError, Row, json_state, query, sealed
+from flightschool.verification.images import OverBudgetError, QueryFailedError, Row, json_state, query, sealed
 
 __all__ = ["Change", "json_changes", "sqlite_changes"]
 
-
 _FEW_ROWS = 2_000
+_SMALL_BYTES = 1 << 20
+_MOST_PAGES = 100_000
+_SMALLEST_PAGE = 512
+_DECISIVE = (slice(0, 24), slice(40, 72))
+"""Parts of SQLite's file header that say how the rest is read (file format, 1.3)."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,17 @@ class _Table:
     """Columns that identify a row; empty where only the rowid does."""
     rows: Mapping[Row, Row] | None
     """Rows by key, or None for a table that is better compared by SQLite itself."""
+    pages: frozenset[int]
+    """Numbers of all pages that hold its rows; empty if unknown."""
+
+
+@dataclass(frozen=True)
+class _Initial:
+    """What is known of an initial state."""
+
+    tables: Mapping[str, _Table]
+    schema_pages: frozenset[int]
+    """Pages that hold the definitions of all tables; empty if unknown."""
 
 
 def sqlite_changes(end: sqlite3.Connection, initial_state: bytes, end_state: bytes) -> Mapping[str, Change]:
@@ -63,7 +82,10 @@ def sqlite_changes(end: sqlite3.Connection, initial_state: bytes, end_state: byt
         InfrastructureError: an image is unusable.
         OverBudgetError: the comparison takes too many steps.
     """
-    before, after = _initial_tables(initial_state), _definitions(end)
+    initial = _initial(initial_state)
+    before, changed_pages = initial.tables, _changed_pages(initial_state, end_state)
+    same_schema = _untouched(initial.schema_pages, changed_pages)
+    after = {name: table.definition for name, table in before.items()} if same_schema else _definitions(end)
     if initial_state == end_state:
         return {name: Change() for name in after}
     changes: dict[str, Change] = {}
@@ -74,28 +96,81 @@ def sqlite_changes(end: sqlite3.Connection, initial_state: bytes, end_state: byt
             added = 0 if name not in after else _count(end, name)
             changes[name] = Change(added=added, removed=_count_before(initial_state, name) if table else 0)
             continue
-        rows = None if table.rows is None else _rows_by_key(end, name, table.key)
-        if rows is None or table.rows is None:
+        if same_schema and _untouched(table.pages, changed_pages):
+            changes[name] = Change()
+            continue
+        change = _compare_with_end(end, name, table)
+        if change is None:
             large.append(name)
         else:
-            changes[name] = _compare(table.rows, rows)
+            changes[name] = change
     if large:
         with sealed(end_state, initial_state, guarded=False) as both:
             changes.update((name, _compare_by_query(both, name, before[name])) for name in large)
     return changes
 
 
-@lru_cache(maxsize=32)
-def _initial_tables(state: bytes) -> Mapping[str, _Table]:
-    """Tables of an initial state: the same for all attempts at a task, hence kept."""
+def _initial(state: bytes) -> _Initial:
+    """Facts of an initial state: the same for all attempts at a task, hence kept, fewer where states are large."""
+    return _small_initial(state) if len(state) <= _SMALL_BYTES else _large_initial(state)
+
+
+@lru_cache(maxsize=128)
+def _small_initial(state: bytes) -> _Initial:
+    return _read_initial(state)
+
+
+@lru_cache(maxsize=4)
+def _large_initial(state: bytes) -> _Initial:
+    return _read_initial(state)
+
+
+def _read_initial(state: bytes) -> _Initial:
     tables: dict[str, _Table] = {}
     with sealed(state, guarded=False) as connection:
+        pages = _pages(connection)
         for name, definition in _definitions(connection).items():
             info = query(connection, f"PRAGMA table_info({_quoted(name)})")  # cid, name, type, notnull, default, pk
             key = tuple(row[0] for row in sorted(info, key=lambda row: int(row[5])) if row[5])
             columns = tuple(row[1] for row in info)
-            tables[name] = _Table(definition, columns, key, _rows_by_key(connection, name, key))
-    return tables
+            rows = _rows_by_key(connection, name, key)
+            tables[name] = _Table(definition, columns, key, rows, pages.get(name, frozenset()))
+    schema_pages = pages.get("sqlite_master", frozenset()) | pages.get("sqlite_schema", frozenset())
+    return _Initial(tables, schema_pages)
+
+
+def _pages(connection: sqlite3.Connection) -> dict[str, frozenset[int]]:
+    """Table → its pages, from SQLite's own account of them; nothing where it was built without one."""
+    try:
+        rows = query(connection, "SELECT name, pageno FROM dbstat", max_rows=_MOST_PAGES)
+    except QueryFailedError:
+        return {}
+    pages: dict[str, set[int]] = {}
+    for name, number in rows:
+        pages.setdefault(name, set()).add(number)
+    return {name: frozenset(numbers) for name, numbers in pages.items()}
+
+
+def _changed_pages(initial_state: bytes, end_state: bytes) -> frozenset[int] | None:
+    """Numbers of the pages that differ; None if the two files are not laid out alike.
+
+    Page 1 begins with the header of the file. Of the header, what decides how pages are read must be equal (page size,
+    text encoding, version of the schema); counters of transactions and of pages may differ.
+    """
+    if any(initial_state[part] != end_state[part] for part in _DECISIVE):
+        return None
+    size = int.from_bytes(initial_state[16:18], "big")
+    size = 65536 if size == 1 else size
+    if size < _SMALLEST_PAGE:
+        return None
+    starts = range(size, max(len(initial_state), len(end_state)), size)
+    changed = {at // size + 1 for at in starts if initial_state[at : at + size] != end_state[at : at + size]}
+    return frozenset(changed if initial_state[100:size] == end_state[100:size] else changed | {1})
+
+
+def _untouched(pages: frozenset[int], changed: frozenset[int] | None) -> bool:
+    """Whether the pages are known, and none of them changed."""
+    return bool(pages) and changed is not None and pages.isdisjoint(changed)
 
 
 def _definitions(connection: sqlite3.Connection) -> dict[str, str]:
@@ -118,6 +193,12 @@ def _rows_by_key(connection: sqlite3.Connection, name: str, key: Sequence[int]) 
             row_key = next((*row_key, n) for n in range(len(rows)) if (*row_key, n) not in by_key)
         by_key[row_key] = row
     return by_key
+
+
+def _compare_with_end(end: sqlite3.Connection, name: str, table: _Table) -> Change | None:
+    """The change of one table; None if it is better compared by SQLite itself."""
+    rows = None if table.rows is None else _rows_by_key(end, name, table.key)
+    return None if rows is None or table.rows is None else _compare(table.rows, rows)
 
 
 def _compare(old: Mapping[Row, Row], new: Mapping[Row, Row]) -> Change:

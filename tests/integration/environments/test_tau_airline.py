@@ -19,7 +19,7 @@ from flightschool.environments import (
     load_environment,
     save_environment,
 )
-from flightschool.evaluation import evaluate, freeze, save_frozen
+from flightschool.evaluation import compare, evaluate, freeze, save_frozen
 from flightschool.records import Effect, Severity
 from flightschool.rollouts import EpisodeRunner, NoopPolicy, OraclePolicy, Policy, RandomPolicy, run_attempts
 from flightschool.store import Workspace
@@ -103,11 +103,13 @@ def test_leave_one_out_rates(traces: TraceSet, built: BuiltEnvironment) -> None:
 
 def test_fidelity_and_agreement(built: BuiltEnvironment) -> None:
     fidelity = built.fidelity
-    assert (fidelity.calls.hits, fidelity.calls.total) == (1164, 1164)
+    assert (fidelity.calls.hits, fidelity.calls.total) == (1074, 1074)
+    assert fidelity.num_unmatched == 32  # the trials of the tasks that are left out
     assert fidelity.num_conflicts == 0
-    assert fidelity.agreement.successes.value >= 0.9
-    assert fidelity.agreement.failures.value >= 0.98
-    assert built.left_out == ()
+    assert (fidelity.agreement.successes.hits, fidelity.agreement.successes.total) == (36, 39)
+    assert (fidelity.agreement.failures.hits, fidelity.agreement.failures.total) == (96, 97)
+    # in these eight nothing is to be done, and no read that all successes share shows why
+    assert {left.task for left in built.left_out} == {f"task-{n}" for n in (12, 18, 21, 29, 35, 37, 38, 47)}
 
 
 def success(built: BuiltEnvironment, policy: Policy) -> dict[str, bool]:
@@ -125,7 +127,7 @@ def test_scripted_policies(built: BuiltEnvironment) -> None:
     barred = {f.what.split()[1].rstrip(":") for f in findings if f.severity is Severity.BARRING}
     # tasks that no recorded episode solved have a ground truth that recordings cannot answer: they are named
     assert {task for task, good in solved.items() if not good} == barred
-    assert sum(solved.values()) == 36
+    assert (sum(solved.values()), len(solved)) == (28, 42)
     assert not any(success(built, NoopPolicy()).values())
     assert not any(success(built, RandomPolicy()).values())
 
@@ -137,13 +139,13 @@ def test_freeze_and_evaluate(built: BuiltEnvironment, tmp_path: Path) -> None:
         assert environment.digest == built.environment.digest
         frozen = freeze(environment, name="airline-suite", suite_fraction=0.4, holdout_fraction=0.1, seed=1)
         save_frozen(space.store, frozen)
-        runner = EpisodeRunner(environment, OutcomeReward(RewardSettings()), run="tau")
-        shares = {}
-        for policy in (OraclePolicy(environment), NoopPolicy()):
-            run = evaluate(frozen.suite, environment, policy, runner=runner, seed=0)
-            shares[policy.name] = [item.success for item in run.items]
-        assert sum(shares["oracle"]) > len(shares["oracle"]) / 2
-        assert not any(shares["noop"])
+        composition = OutcomeReward(RewardSettings())
+        oracle, noop = (
+            evaluate(frozen.suite, environment, policy, composition=composition, run="tau")
+            for policy in (OraclePolicy(environment), NoopPolicy())
+        )
+        assert oracle.num_missing == 0
+        assert compare(noop, oracle).difference("success/weighted").low > 0.3
 
 
 def test_code_shows_the_drift_of_the_schema(traces: TraceSet, tmp_path: Path) -> None:
@@ -161,4 +163,5 @@ def test_code_shows_the_drift_of_the_schema(traces: TraceSet, tmp_path: Path) ->
     by_tool = fidelity.by_tool
     assert by_tool["get_reservation_details"].value == 1.0
     assert by_tool["get_user_details"].hits == 0
-    assert "province" in fidelity.mismatches[0].recorded
+    drift = fidelity.mismatches[0]
+    assert (drift.path, drift.answered) == ("address.province", "(absent)")

@@ -155,7 +155,7 @@ def price_list() -> PriceList:
     return PriceList(PRICES)
 
 
-@pytest.fixture
-def make_price_list() -> Callable[[Mapping[str, int]], PriceList]:
-    """Price lists of other prices."""
-    return PriceList
+@pytest.fixture(scope="session")
+def make_price_list() -> Callable[[], PriceList]:
+    """Makes sound environments."""
+    return lambda: PriceList(PRICES)

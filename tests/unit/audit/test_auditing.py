@@ -34,7 +34,7 @@ PriceList = Any  # the class lives in conftest, which importlib mode does not le
 TASK = "copy-gear-pump"
 
 
-def audit(environment: Any, *task_ids: str, separate_process: bool = True) -> dict[str, TaskAudit]:
+def audit(environment: Any, *task_ids: str, separate_process: bool = False) -> dict[str, TaskAudit]:
     tasks = [environment.task(task_id) for task_id in task_ids] or None
     audits = audit_environment(environment, composition=OutcomeReward(), tasks=tasks, separate_process=separate_process)
     return {one.task: one for one in audits}
@@ -49,14 +49,16 @@ def functional(query: str, *rows: tuple[object, ...]) -> CheckSpec:
 
 
 def test_a_sound_environment_is_acquitted_whole(price_list: PriceList) -> None:
-    audits = audit(price_list)
+    audits = audit(price_list, separate_process=True)
     assert len(audits) == 25
     assert {one.verdict for one in audits.values()} == {AuditVerdict.SOUND}
     assert environment_wide(audits.values()) == ()
 
 
 def test_the_miniature_environment_is_sound_with_its_read_first_process_check() -> None:
-    assert {one.verdict for one in audit(MiniatureEnvironment()).values()} == {AuditVerdict.SOUND}
+    assert {one.verdict for one in audit(MiniatureEnvironment(), separate_process=True).values()} == {
+        AuditVerdict.SOUND
+    }
 
 
 def test_equal_seeds_give_equal_audits(price_list: PriceList) -> None:
@@ -74,7 +76,7 @@ def test_an_answer_in_the_guidance_is_a_leak(price_list: PriceList) -> None:
     price_list.change(TASK, guidance="Use the tools. By the way, the pump costs 905.")
     one = audit(price_list, TASK)[TASK]
     assert one.verdict is AuditVerdict.LEAKING
-    assert [(f.what, f.evidence) for f in one.findings] == [
+    assert [(f.what, f.evidence) for f in one.findings if f.severity is Severity.BARRING] == [
         ("'905', needed by set_price.price, stands in the agent's view", "place: guidance")
     ]
 
@@ -93,7 +95,7 @@ def test_an_answer_that_a_shared_example_shows_by_chance_is_told_but_bars_nothin
     example = (Message(role="user", content="Give nut its price."), Message(role="assistant", tool_calls=(call,)))
     for task in price_list.tasks():
         price_list.change(task.id, example=example)
-    one = audit(price_list, TASK)[TASK]
+    one = audit(price_list, TASK, separate_process=True)[TASK]
     assert one.verdict is AuditVerdict.SOUND
     assert [f.severity for f in one.findings if f.probe == "leak"] == [Severity.WARNING]
 
@@ -159,7 +161,7 @@ def test_a_world_that_ends_differently_each_time_is_flaky(price_list: PriceList)
 
 
 def test_a_verifier_that_changes_its_mind_is_flaky(price_list: PriceList) -> None:
-    right = price_list.references[TASK]
+    right: Reference = price_list.references[TASK]
     strict = functional("select price from prices where item = 'gear'", (1,))
     wrong = msgspec.structs.replace(right, checks=(strict, *right.checks[1:]))
     asked = itertools.count()
@@ -171,17 +173,25 @@ def test_a_verifier_that_changes_its_mind_is_flaky(price_list: PriceList) -> Non
         return wrong if next(asked) == 0 else right
 
     price_list.reference = reference
-    one = audit(price_list, TASK)[TASK]
+    one = audit(price_list, TASK, separate_process=True)[TASK]
     assert one.verdict is AuditVerdict.FLAKY
     assert {"flake", "regrade"} <= barring(one)
 
 
-@pytest.mark.parametrize("how", ["no oracle", "no reference", "world does not open", "grader cannot judge"])
+@pytest.mark.parametrize(
+    "how",
+    ["no oracle", "no reference", "reference raises", "world does not open", "grader cannot judge", "unusable checks"],
+)
 def test_what_cannot_be_examined_is_unaudited_never_sound(price_list: PriceList, how: str) -> None:
     if how == "no oracle":
         price_list.references[TASK] = msgspec.structs.replace(price_list.references[TASK], oracle=())
     elif how == "no reference":
         del price_list.references[TASK]
+    elif how == "reference raises":
+        price_list.references[TASK] = None
+        price_list.reference = lambda task_id: price_list.references[task_id].oracle and price_list.references[task_id]
+    elif how == "unusable checks":
+        price_list.recheck(TASK, *price_list.references[TASK].checks * 2)  # ids stand twice
     elif how == "world does not open":
 
         def broken(task: Task) -> World:
@@ -197,12 +207,12 @@ def test_what_cannot_be_examined_is_unaudited_never_sound(price_list: PriceList,
 
 def test_one_broken_task_does_not_keep_the_others_from_being_examined(price_list: PriceList) -> None:
     del price_list.references[TASK]
-    audits = audit(price_list, TASK, "copy-gear-seal")
+    audits = audit(price_list, TASK, "copy-gear-seal", separate_process=True)
     assert [one.verdict for one in audits.values()] == [AuditVerdict.UNAUDITED, AuditVerdict.SOUND]
 
 
 def test_without_a_separate_process_nothing_is_sound(price_list: PriceList) -> None:
-    one = audit(price_list, TASK, separate_process=False)[TASK]
+    one = audit(price_list, TASK)[TASK]
     assert one.verdict is AuditVerdict.UNAUDITED
     assert (
         Finding(probe="regrade", severity=Severity.WARNING, what="probe unfinished", evidence="the probe was not run")

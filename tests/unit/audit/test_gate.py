@@ -9,7 +9,7 @@ import pytest
 from flightschool.audit import AuditIndex, audit_environment, require_sound, save_audits
 from flightschool.errors import GateError, InputError
 from flightschool.governance import AuditLog, overrides
-from flightschool.records import AuditVerdict, CheckSpec, Finding, Severity
+from flightschool.records import AuditVerdict, CheckSpec, Finding, Severity, TaskAudit
 from flightschool.store import SqlStore
 from flightschool.verification import OutcomeReward
 
@@ -23,10 +23,16 @@ def store() -> Iterator[SqlStore]:
     opened.close()
 
 
+@pytest.fixture(scope="module")
+def audits(make_price_list: Any) -> tuple[TaskAudit, ...]:
+    environment = make_price_list()
+    tasks = [environment.task(task_id) for task_id in TASKS]
+    return audit_environment(environment, composition=OutcomeReward(), tasks=tasks)
+
+
 @pytest.fixture
-def audited(price_list: Any, store: SqlStore) -> Any:
-    tasks = [price_list.task(task_id) for task_id in TASKS]
-    save_audits(store, audit_environment(price_list, composition=OutcomeReward(), tasks=tasks))
+def audited(price_list: Any, audits: tuple[TaskAudit, ...], store: SqlStore) -> Any:
+    save_audits(store, audits)
     return price_list
 
 

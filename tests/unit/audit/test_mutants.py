@@ -121,9 +121,18 @@ def test_a_dropped_read_is_equivalent_unless_a_check_demands_it() -> None:
 
 def test_another_state_or_another_message_is_never_equivalent() -> None:
     send = ToolCall(id="3", name="send", arguments={"text": "hi"})
-    assert not is_equivalent(("d", [event(WRITE)]), ("e", [event(WRITE)]), reference())
+    again = msgspec.structs.replace(WRITE, arguments={**WRITE.arguments, "person": "Otto"})
+    assert not is_equivalent(("d", [event(WRITE)]), ("e", [event(again)]), reference())
+    assert not is_equivalent(("d", [event(WRITE)]), ("e", [event(WRITE), event(again)]), reference())
     assert not is_equivalent(("d", [event(send)]), ("d", [event(send), event(send)]), reference())
     assert is_equivalent(("d", [event(send)]), ("d", [event(send), event(send, is_error=True)]), reference())
+
+
+def test_the_wording_of_a_reason_makes_no_other_work() -> None:
+    decline = ToolCall(id="3", name="decline", arguments={"reason": "no permit"})
+    other = msgspec.structs.replace(decline, arguments={"reason": "86"})
+    oracle = ("d", [event(READ), event(decline)])
+    assert is_equivalent(oracle, ("e", [event(READ), event(other)]), reference(abstain=True))
 
 
 def test_declining_without_a_read_is_not_the_same_as_declining_with_one() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flightschool.cli import main
+from flightschool.environments.registry import load_environment
+from flightschool.protocols import Environment
+from flightschool.store import Workspace
 
 
 class Spoken:
@@ -38,6 +42,21 @@ class Spoken:
 
 
 Run = Callable[..., Spoken]
+
+
+@pytest.fixture(autouse=True)
+def built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The built-in desk is built once for all these tests, not once a command line: it never changes."""
+    monkeypatch.setattr("flightschool.environments.load_environment", _load)
+
+
+def _load(reference: str, workspace: Workspace | None = None) -> Environment:
+    return _desk(reference) if reference.startswith("desk") else load_environment(reference, workspace)
+
+
+@cache
+def _desk(reference: str) -> Environment:
+    return load_environment(reference)
 
 
 @pytest.fixture

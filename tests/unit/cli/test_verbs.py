@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ import pytest
 
 from flightschool.cli.init import TRAIN_CONFIG
 from flightschool.cli.rollout import spread
+from flightschool.cli.train import rooted
 from flightschool.records import Task
 from flightschool.reports import ReportData
+from flightschool.stations import JobSettings
 from flightschool.store import Workspace
 
 Run = Callable[..., Any]
@@ -53,6 +57,46 @@ def test_init_makes_a_workspace_once(run: Run, tmp_path: Path) -> None:
     assert again.code == 2
     assert again.error["mend"]
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_training_configuration_is_valid_as_it_stands_and_with_every_comment_taken_off() -> None:
+    load = JobSettings.model_validate
+    plain = load(tomllib.loads(TRAIN_CONFIG))
+    assert plain.environment.name == "desk"
+    uncommented = re.sub(r"^# (?=[a-z_]+ = )", "", TRAIN_CONFIG, flags=re.MULTILINE)
+    shown = load(tomllib.loads(uncommented))
+    assert shown.environment.traces == "recordings.jsonl"
+    paths = {"traces", "state", "code"}
+    assert shown.environment.model_dump(exclude=paths) == plain.environment.model_dump(exclude=paths)
+    for table in ("screening", "suite", "training", "evaluation", "seed"):
+        assert getattr(shown, table) == getattr(plain, table), "a comment shows another value than the default"
+
+
+def test_paths_of_a_configuration_are_relative_to_its_file(tmp_path: Path) -> None:
+    settings = JobSettings.model_validate(
+        {
+            "environment": {"traces": "t.jsonl", "state": "state", "code": "./tools.py"},
+            "model": {"name": "./model"},
+            "faults": {"training": "./rain.toml"},
+        }
+    )
+    found = rooted(settings, tmp_path)
+    assert found.environment.traces == str(tmp_path / "t.jsonl")
+    assert found.environment.state == tmp_path / "state"
+    assert found.environment.code == str(tmp_path / "tools.py")
+    assert found.model.name == str(tmp_path / "model")
+    assert (found.faults.training, found.faults.evaluation) == (str(tmp_path / "rain.toml"), "noisy")
+    named = JobSettings.model_validate({"environment": {"traces": "shipped", "code": "my_agent.tools"}})
+    assert rooted(named, tmp_path) == named
+
+
+def test_train_takes_a_configuration_or_a_run(run: Run, space: Path) -> None:
+    assert run("train", "--json").error["what"] == "nothing to train"
+    assert run("train", "train.toml", "--resume", "x", "--json").code == 2
+    (space / "wrong.toml").write_text("[training]\nnum_stps = 3\n", encoding="utf-8")
+    spoken = run("train", "wrong.toml", "--json")
+    assert spoken.code == 2
+    assert spoken.error["mend"] == "did you mean 'num_steps'?"
 
 
 def test_doctor_names_what_is_not_built(run: Run, space: Path) -> None:

@@ -50,7 +50,7 @@ async def test_multi_turn_sessions_on_shared_prefixes_agree_with_a_plain_forward
         for request, generation in zip(requests, done, strict=True):
             assert len(generation.token_ids_T) == request.max_new_tokens
             check(loaded, request.token_ids_T, generation)
-            contexts[request.session] += generation.token_ids_T + (7, 8, 9)
+            contexts[request.session] += (*generation.token_ids_T, 7, 8, 9)
     assert engine.metrics.prefix_hits == 4  # six sessions on two prefixes
     assert engine.metrics.generated_tokens == 3 * sum(3 + 2 * index for index in range(6))
 

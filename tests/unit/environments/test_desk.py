@@ -70,6 +70,55 @@ def test_strata_families_and_shares(desk: DeskEnvironment) -> None:
     assert [stratum.rise for stratum in load_strata()] == [1, 2, 3, 4, 5]
 
 
+def test_oracle_calls_rise_from_two_to_six(desk: DeskEnvironment) -> None:
+    """Longest right solution of each family, by stratum."""
+    longest: dict[str, dict[str, int]] = {name: {} for name in desk.strata}
+    for task in desk.tasks():
+        num_calls = len(desk.reference(task.id).oracle)
+        longest[task.stratum][task.family] = max(num_calls, longest[task.stratum].get(task.family, 0))
+    assert set(longest["two_step"].values()) == {2}
+    assert set(longest["three_step"].values()) == {3}
+    assert max(longest["conditional"].values()) == 6
+    assert min(longest["conditional"].values()) >= 4
+    six = [family for family, num_calls in longest["conditional"].items() if num_calls == 6]
+    assert 2 * len(six) >= len(longest["conditional"]) >= 8
+    kinds = [family.kind for family in load_strata()[2].families]
+    assert len(set(kinds)) == len(kinds)
+
+
+def test_cases_of_a_conditional_family_differ_in_their_acts(desk: DeskEnvironment) -> None:
+    """The condition decides: two neighbours of a family, of different variants, need different calls."""
+    for task in of(desk, "conditional")[::2]:
+        other = desk.task(f"{task.family}-{int(task.id.rsplit('-', 1)[1]) + 1}")
+        one, two = (
+            [(call.name, *sorted(set(map(str, call.arguments.values())) & {"urgent", "low"})) for call in oracle]
+            for oracle in (desk.reference(task.id).oracle, desk.reference(other.id).oracle)
+        )
+        same_tools = task.family == "locked_goes_to_backup"  # there the condition decides who, not what
+        assert (one == two) == same_tools, task.id
+
+
+def test_the_acts_of_the_other_variant_earn_no_success(desk: DeskEnvironment) -> None:
+    """The neighbour's acts, filled with this task's own ids, are wrong here."""
+    for task in of(desk, "conditional")[::4]:
+        other = desk.task(f"{task.family}-{int(task.id.rsplit('-', 1)[1]) ^ 1}")
+        words = zip(other.instruction.split(), task.instruction.split(), strict=True)
+        own = {old.strip(".,;"): new.strip(".,;") for old, new in words}
+        calls = [
+            msgspec.structs.replace(call, arguments={k: own.get(str(v), v) for k, v in call.arguments.items()})
+            for call in desk.reference(other.id).oracle
+        ]
+        assert not run(desk, task, calls)[1].success, task.id
+
+
+def test_several_acts_on_one_row_leave_no_room_for_another_row(desk: DeskEnvironment) -> None:
+    task, other = desk.task("hot_is_urgent-0"), desk.task("hot_is_urgent-2")
+    reference = desk.reference(task.id)
+    extra = next(call for call in desk.reference(other.id).oracle if call.name == "create_order")
+    assert run(desk, task, reference.oracle)[1].success
+    assert run(desk, task, [*reference.oracle, extra])[0].violations == ("only-allowed-changes",)
+
+
 def test_tools_are_typed_and_cover_all_effects(desk: DeskEnvironment) -> None:
     assert len(desk.tools()) >= 16
     assert {tool.effect for tool in desk.tools()} == set(Effect)
@@ -211,6 +260,16 @@ def test_acting_without_approval_is_a_violation(desk: DeskEnvironment) -> None:
             verdict, reward = run(desk, task, calls[2:])
             assert verdict.violations == (() if barred else ("checked-first", "approved"))
             assert reward.outcome * reward.gate == 0.0
+
+
+def test_a_refusal_of_something_else_justifies_no_decline(desk: DeskEnvironment) -> None:
+    for task in of(desk, "approval"):
+        reference = desk.reference(task.id)
+        if reference.abstain:
+            request, *rest = reference.oracle
+            for key in request.arguments:
+                wrong = msgspec.structs.replace(request, arguments=request.arguments | {key: "other"})
+                assert run(desk, task, [wrong, *rest])[1].outcome == 0.0, task.id
 
 
 # ------------------------------------------------------------------------------------------------ no shortcut

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from flightschool.environments.desk import DeskWorld
 from flightschool.environments.desk.schema import TABLES, StartState, open_image
-from flightschool.environments.desk.toolset import FOOTPRINTS, TOOLS, WRITTEN
+from flightschool.environments.desk.toolset import FOOTPRINTS, REACH, TOOLS, WRITTEN
 from flightschool.errors import InfrastructureError
 from flightschool.protocols import World
-from flightschool.records import Effect, Json, ToolCall
+from flightschool.records import Effect, Json, ToolCall, ToolSpec
 
 NAMES = {tool.name: tool.name for tool in TOOLS}
 START = StartState(
@@ -187,3 +187,40 @@ def test_no_tool_writes_to_another_table_than_stated() -> None:
         assert {t for t in TABLES if rows[0][t] != rows[1][t]} == {WRITTEN[name]}
         before.close()
         after.close()
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_a_tool_needs_no_table_but_those_stated_and_is_not_offered_without_them(tool: ToolSpec) -> None:
+    arguments: dict[str, Json] = {
+        name: 3
+        if schema["type"] == "integer"
+        else {"asset": "P-1", "order": "W1", "part": "K1", "alert": "A1"}.get(name, "x")
+        for name, schema in tool.parameters["properties"].items()
+    }
+    full = {"assets": {"id": "P-1"}, "orders": {"id": "W1"}, "parts": {"id": "K1", "stock": 1}, "alerts": {"id": "A1"}}
+    rows = {table: [row] for table, row in full.items() if table in REACH[tool.name]}
+    reply = DeskWorld(StartState(rows, REACH[tool.name]), NAMES).execute(
+        ToolCall(id="c", name=tool.name, arguments=arguments)
+    )
+    assert "no tool" not in str(reply.value)
+    for missing in REACH[tool.name]:
+        fewer = {table: found for table, found in rows.items() if table != missing}
+        without = DeskWorld(StartState(fewer, TABLES.keys() - {missing}), NAMES)
+        assert refused(without, tool.name, **arguments) == f"no tool {tool.name}"
+
+
+def test_nothing_carries_over_between_attempts() -> None:
+    """Canary: a mark left by one attempt is in no image, answer or free page of the next, nor of one side by side."""
+    beside = fresh()
+    do(beside, "get_asset", asset="P-1")
+    for number in range(3):
+        world = fresh()
+        assert do(world, "get_order", order="W1") == {"task": "repair"}
+        do(world, "notify", person="CANARY", about=f"CANARY-{number}")
+        do(world, "assign_order", order="W1", technician="CANARY")
+        assert world.snapshot().count(f"CANARY-{number}".encode()) == 1
+        world.close()
+        assert b"CANARY" not in fresh().snapshot()
+        assert b"CANARY" not in beside.snapshot()
+        do(beside, "set_level", order="W2", level=f"level-{number}")
+        assert b"CANARY" not in beside.snapshot()

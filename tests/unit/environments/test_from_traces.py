@@ -86,7 +86,9 @@ class TestTasks:
         traces = orders.traces(orders.cancelling("A1", "one"), orders.cancelling("A2", "two", success=False))
         built = build_from_traces(traces, "orders")
         assert [t.id for t in built.environment.tasks()] == ["one"]
-        assert [(left.task, left.reason) for left in built.left_out] == [("two", "no recorded success and no ground truth")]
+        assert [(left.task, left.reason) for left in built.left_out] == [
+            ("two", "no recorded success and no ground truth")
+        ]
 
     def test_traces_without_outcomes_are_refused_with_the_mend(self, orders: Orders) -> None:
         with pytest.raises(TraceError) as caught:
@@ -136,8 +138,8 @@ class TestFidelity:
         assert true.coverage is None
         false = build_from_traces(traces, "o", state=orders.state(), code=orders.code(drifted)).fidelity
         assert (false.calls.hits, false.by_tool["get_order"].hits, false.writes.hits) == (2, 0, 2)
-        assert false.mismatches[0].tool == "get_order"
-        assert '"v": 2' in false.mismatches[0].answered
+        first = false.mismatches[0]
+        assert (first.tool, first.path, first.recorded, first.answered) == ("get_order", "v", "(absent)", "2")
 
     def test_faulted_calls_are_counted_apart(self, orders: Orders) -> None:
         made = orders.cancelling("A1", "one")
@@ -238,9 +240,7 @@ class TestWholeEnvironments:
         task = next(t for t in desk.tasks() if t.stratum == "two_step")
         reference = desk.reference(task.id)
         world = desk.open(task)
-        parts = []
-        for call in reference.oracle:
-            parts.append(orders.call(call.name, call.id, world.execute(call).value, **call.arguments))
+        parts = [orders.call(c.name, c.id, world.execute(c).value, **c.arguments) for c in reference.oracle]
         made = orders.episode(*parts, ask=task.instruction, say=reference.oracle_answer, task=task.id, success=True)
         stray = orders.episode(ask="x", task="unknown", success=False)
         built = build_from_traces(orders.traces(made, stray), "plant", code="flightschool.environments.desk")

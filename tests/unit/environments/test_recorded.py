@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flightschool.environments import Recordings, RecordedWorld, coverage, record_answers
+from flightschool.environments import RecordedWorld, Recordings, coverage, record_answers
 from flightschool.records import ToolCall
 
 if TYPE_CHECKING:

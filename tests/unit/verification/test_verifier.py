@@ -29,6 +29,7 @@ from flightschool.records import (
     ToolResult,
 )
 from flightschool.verification import CheckVerifier, differences
+from flightschool.verification.images import sealed
 
 SCHEMA = """
 CREATE TABLE orders (id TEXT PRIMARY KEY, part TEXT COLLATE NOCASE, quantity INT, price REAL);
@@ -163,7 +164,7 @@ def test_every_change_is_found_and_none_is_allowed_unless_named(
     changes: str, found: str, few_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(differences, "_FEW_ROWS", few_rows)
-    differences._initial_tables.cache_clear()
+    differences._small_initial.cache_clear()
     check = judged(DiffCheck(allowed={}), evidence(changes), CheckKind.CONSTRAINT)
     assert not check.passed
     assert check.evidence.startswith(found)
@@ -176,10 +177,60 @@ def test_changes_within_what_is_allowed_pass() -> None:
     assert judged(DiffCheck(allowed={}), evidence()).evidence == "nothing changed"
 
 
+LONG = "'" + "x" * 9000 + "'"  # a row that fills pages of its own
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                f"INSERT INTO notes VALUES ({LONG});",
+                f"UPDATE notes SET body = replace({LONG}, 'xxx', 'xxy') WHERE length(body) > 100;",
+                "UPDATE notes SET body = substr(body, 1, 8999) || 'z' WHERE length(body) = 9000;",
+                "DELETE FROM notes WHERE rowid % 2;",
+                "INSERT INTO orders SELECT 'N-' || value, 'bolt', value, 0 FROM json_each('[1,2,3]') WHERE true "
+                "ON CONFLICT DO UPDATE SET quantity = quantity + 1;",
+                "DELETE FROM orders WHERE id LIKE 'N%';",
+                "UPDATE seats SET taken = 1 - taken WHERE row = 1;",
+                "INSERT OR REPLACE INTO seats SELECT value, 'B', 0 FROM json_each('[1,2,3,4,5,6,7,8,9]');",
+                "CREATE INDEX IF NOT EXISTS by_part ON orders (part);",
+                "DROP TABLE IF EXISTS counters;",
+                "CREATE TABLE IF NOT EXISTS counters (id INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT);",
+                "ALTER TABLE seats RENAME COLUMN taken TO held; ALTER TABLE seats RENAME COLUMN held TO taken;",
+                "VACUUM;",
+            ]
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 6),
+)
+@settings(max_examples=50, deadline=None)
+def test_reading_changed_pages_only_finds_what_reading_everything_finds(changes: list[str], before: int) -> None:
+    one, other = image("".join(changes[:before])), image("".join(changes))
+    with sealed(other, guarded=False) as end:
+        found = differences.sqlite_changes(end, one, other)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(differences, "_changed_pages", lambda _one, _other: None)
+            assert found == differences.sqlite_changes(end, one, other)
+
+
+def test_only_tables_with_a_changed_page_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    compared = differences._compare_with_end
+
+    def compare(end: sqlite3.Connection, name: str, table: differences._Table) -> differences.Change | None:
+        read.append(name)
+        return compared(end, name, table)
+
+    monkeypatch.setattr(differences, "_compare_with_end", compare)
+    assert not judged(DiffCheck(allowed={}), evidence("UPDATE seats SET taken = 1;")).passed
+    assert read == ["seats"]
+
+
 @pytest.mark.parametrize("few_rows", [2000, 0])
 def test_keys_that_repeat_are_no_trap(few_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(differences, "_FEW_ROWS", few_rows)
-    differences._initial_tables.cache_clear()
+    differences._small_initial.cache_clear()
     nulls = "CREATE TABLE n (k TEXT PRIMARY KEY, v INT); INSERT INTO n VALUES (NULL, 1), (NULL, 2);"
     before, after = image(nulls), image(nulls + "INSERT INTO n VALUES ('a', 3);")
     assert judged(DiffCheck(allowed={}), Evidence(initial_state=before, end_state=before)).passed

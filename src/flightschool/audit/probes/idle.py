@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flightschool.audit.examination import Examination
+from flightschool.audit.mutants import DECLINE
 from flightschool.audit.probes.base import passes
 from flightschool.records import Finding
 from flightschool.rollouts import NoopPolicy
@@ -21,5 +22,5 @@ def probe_noop(exam: Examination) -> Iterable[Finding]:
 def probe_decline(exam: Examination) -> Iterable[Finding]:
     """Decline at once, with the environment's most common reason and no read."""
     decline = exam.neighbourhood.decline()
-    if decline is not None:
+    if decline is not None and any(spec.name == DECLINE for spec in exam.specs):  # else it is refused: the no-op
         yield from passes(DECLINE_ONLY, "declining without a read", exam.play((decline,), DECLINE_ONLY))

@@ -15,27 +15,27 @@ NAME = "regrade"
 
 
 def judge_elsewhere(
-    evidence: Sequence[tuple[str, Play]], references: Mapping[str, Reference]
+    grader: SeparateGrader, evidence: Sequence[tuple[str, Play]], references: Mapping[str, Reference]
 ) -> dict[str, ProbeReport]:
     """Reports by task.
 
     Args:
+        grader: the separate process; one serves a whole audit, since starting it costs more than judging.
         evidence: (task id, play) in any order.
         references: task id → checks.
     """
     findings: dict[str, list[Finding]] = {task_id: [] for task_id, _ in evidence}
     errors: dict[str, str] = {}
-    with SeparateGrader() as grader:
-        for task_id, play in evidence:
-            try:
-                verdict = grader.judge(references[task_id].checks, play.evidence)
-            except InfrastructureError as error:
-                errors[task_id] = str(error)
-                continue
-            if play.attempt.verdict is None or not agree(play.attempt.verdict, verdict):
-                failed = ", ".join(check.id for check in verdict.checks if not check.passed)
-                what = f"a separate process judges {play.attempt.policy!r} differently"
-                findings[task_id].append(barring(NAME, what, f"failed there: {failed}"))
+    for task_id, play in evidence:
+        try:
+            verdict = grader.judge(references[task_id].checks, play.evidence)
+        except InfrastructureError as error:
+            errors[task_id] = str(error)
+            continue
+        if play.attempt.verdict is None or not agree(play.attempt.verdict, verdict):
+            failed = ", ".join(check.id for check in verdict.checks if not check.passed)
+            what = f"a separate process judges {play.attempt.policy!r} differently"
+            findings[task_id].append(barring(NAME, what, f"failed there: {failed}"))
     return {
         task_id: ProbeReport(probe=NAME, findings=tuple(found), error=errors.get(task_id, ""))
         for task_id, found in findings.items()

@@ -16,7 +16,7 @@ from flightschool.environments.desk.families import Family
 from flightschool.environments.desk.judging import checks_of
 from flightschool.environments.desk.schema import Cell, StartState, open_image
 from flightschool.environments.desk.steps import Played, play
-from flightschool.environments.desk.toolset import TOOLS
+from flightschool.environments.desk.toolset import REACH, TOOLS
 from flightschool.records import Message, Reference, Task, ToolCall
 
 __all__ = ["Assembled", "assemble"]
@@ -39,7 +39,7 @@ def assemble(family: Family, cases: Sequence[Case], names: Mapping[str, str]) ->
     Args:
         names: the desk's own tool name → visible name.
     """
-    start = StartState(_rows(cases))
+    start = StartState(_rows(cases), _tables(family))
     state = open_image(start.image)
     example = _example(family, cases[-1], start, names)
     shown = _shown(family, names)
@@ -71,9 +71,19 @@ def _rows(cases: Sequence[Case]) -> dict[str, list[dict[str, Cell]]]:
     return tables
 
 
+def _wanted(family: Family) -> set[str]:
+    """Tools of all variants and the distractors, by the desk's own names."""
+    return {str(step["call"]) for step in family.steps} | set(family.extra)
+
+
+def _tables(family: Family) -> frozenset[str]:
+    """All that the shown tools can reach; see ``schema.py`` for why no more."""
+    return frozenset[str]().union(*(REACH[tool] for tool in _wanted(family)))
+
+
 def _shown(family: Family, names: Mapping[str, str]) -> tuple[str, ...]:
-    """The tools of all variants and the distractors, in the environment's order, which tells nothing of the task."""
-    wanted = {str(step["call"]) for step in family.steps} | set(family.extra)
+    """The tools that a task shows, in the environment's order, which tells nothing of the task."""
+    wanted = _wanted(family)
     return tuple(names[tool.name] for tool in TOOLS if tool.name in wanted)
 
 

@@ -4,6 +4,10 @@ A state is a small SQLite database. ``Connection.serialize`` alone is not canoni
 deleted rows leave traces. The canonical image is therefore made anew from the start state: in one transaction, each
 table whose rows differ from the start is emptied and filled in primary-key order. What is written, and in which order,
 depends on the start and on the present rows alone, so equal states give equal bytes.
+
+A fresh connection parses the schema of its image before its first statement, and each attempt opens three (its world,
+the canonical image, the grader): an image therefore holds only the tables that its family's tools can reach. Using
+connections again is no way out: ``deserialize`` frees the parsed schema under compiled statements, which then crash.
 """
 
 from __future__ import annotations
@@ -45,11 +49,12 @@ _PAGE_BYTES = 1024  # tables hold a handful of rows; small pages keep an image n
 
 
 @cache
-def _blank() -> bytes:
+def _blank(tables: frozenset[str]) -> bytes:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     for table, columns in TABLES.items():
-        connection.execute(f"CREATE TABLE {table} ({columns}) STRICT, WITHOUT ROWID")
+        if table in tables:
+            connection.execute(f"CREATE TABLE {table} ({columns}) STRICT, WITHOUT ROWID")
     image = connection.serialize()
     connection.close()
     return image
@@ -63,10 +68,16 @@ def open_image(image: bytes) -> sqlite3.Connection:
 
 
 class StartState:
-    """A state that many attempts start from: its canonical image, and its rows as far as they were asked for."""
+    """A state that many attempts start from: its canonical image, and its rows.
 
-    def __init__(self, rows: Rows) -> None:
-        connection = open_image(_blank())
+    Args:
+        rows: the rows, by table.
+        tables: tables that the image holds beside those of the rows; all tables by default.
+    """
+
+    def __init__(self, rows: Rows, tables: Iterable[str] = TABLES) -> None:
+        self.tables: frozenset[str] = frozenset((*tables, *rows))
+        connection = open_image(_blank(self.tables))
         connection.execute("BEGIN")
         for table, entries in rows.items():
             for entry in entries:
@@ -75,7 +86,7 @@ class StartState:
                 connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(entry.values()))
         connection.execute("COMMIT")
         self.image: bytes = connection.serialize()
-        self._rows = {table: _rows(connection, table) for table in TABLES}
+        self._rows = {table: _rows(connection, table) for table in self.tables}
         connection.close()
 
     def canonical_image(self, connection: sqlite3.Connection, touched: Iterable[str]) -> bytes:

@@ -9,7 +9,7 @@ import msgspec
 
 from flightschool.records import Effect, Json, Latency, Record, ToolSpec
 
-__all__ = ["FOOTPRINTS", "TOOLS", "WRITTEN", "Footprint"]
+__all__ = ["FOOTPRINTS", "REACH", "TOOLS", "WRITTEN", "Footprint"]
 
 _TEXT: Json = {"type": "string", "minLength": 1, "maxLength": 120}
 _NUMBER: Json = {"type": "integer", "minimum": 0, "maximum": 1_000_000}
@@ -115,3 +115,41 @@ WRITTEN: dict[str, str] = {
     "decline": "declines",
 }
 """Tool → the one table that it writes to."""
+
+REACH: dict[str, frozenset[str]] = {
+    tool: frozenset(tables.split())
+    for tool, tables in {
+        "get_asset": "assets",
+        "get_alert": "alerts",
+        "get_order": "orders",
+        "get_part": "parts",
+        "get_permit": "permits",
+        "get_technician": "technicians",
+        "get_plan": "plans",
+        "get_readings": "readings",
+        "get_approval": "approvals",
+        "list_alerts": "assets alerts",
+        "list_orders": "assets orders",
+        "find_parts": "assets parts",
+        "create_order": "assets orders",
+        "assign_order": "orders",
+        "set_level": "orders",
+        "schedule_order": "orders",
+        "set_hours": "orders",
+        "log_value": "orders",
+        "close_order": "orders",
+        "reserve_part": "parts orders reservations",
+        "order_part": "parts purchases",
+        "move_part": "parts",
+        "acknowledge_alert": "alerts",
+        "issue_permit": "orders permits",
+        "extend_permit": "permits",
+        "set_state": "assets",
+        "book_person": "bookings",
+        "request_approval": "approvals rulings",
+        "decline": "declines",
+        "notify": "notices",
+        "scrap_part": "parts",
+    }.items()
+}
+"""Tool → all tables that it reads or writes. A world offers a tool only if it has all of them."""

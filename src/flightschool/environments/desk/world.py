@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from flightschool.environments.desk.actions import ACTIONS, DeskError
 from flightschool.environments.desk.schema import Cell, StartState, open_image
-from flightschool.environments.desk.toolset import TOOLS, WRITTEN
+from flightschool.environments.desk.toolset import REACH, TOOLS, WRITTEN
 from flightschool.errors import InfrastructureError
 from flightschool.protocols import WorldReply
 from flightschool.records import Json, ToolCall
@@ -44,7 +44,7 @@ class DeskWorld:
             InfrastructureError: the world was closed, or its database broke.
         """
         name = self._internal.get(call.name)
-        if name is None:
+        if name is None or not REACH[name] <= self._start.tables:
             return _refusal(f"no tool {call.name}")
         try:
             arguments = _checked(name, call.arguments)

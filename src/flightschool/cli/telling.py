@@ -1,0 +1,92 @@
+"""Progress of a whole job, as a person sees it: one line a station, a bar while it works, a line an optimizer step."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from flightschool.cli import output
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from flightschool.training import StepProgress
+
+__all__ = ["LiveTell"]
+
+BAR_WIDTH = 24
+
+
+class LiveTell:
+    """Draws on stderr: bars on terminals, plain lines everywhere. Use as a context manager."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._bars: Progress | None = None
+        self._bar: TaskID | None = None
+        self._title = ""
+
+    def __enter__(self) -> LiveTell:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = output.current().console
+        self._bars = Progress(
+            TextColumn("        {task.description}"),
+            BarColumn(bar_width=BAR_WIDTH),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def station(self, title: str) -> None:
+        """A station begins."""
+        self._clear()
+        self._title = title
+        self._line(title, style="bold")
+
+    def tick(self, done: int, total: int) -> None:
+        """Move the bar."""
+        if self._bars is None:
+            return
+        if self._bar is None:
+            self._bar = self._bars.add_task(output.plain(self._title), total=total)
+        self._bars.update(self._bar, completed=done, total=total)
+
+    def step(self, row: StepProgress) -> None:
+        """One optimizer step."""
+        if row.step == 1:
+            self._line("        step  success  reward  tokens  calls  entropy  stale  tok/s  groups  idle", style="dim")
+        self._line(
+            f"        {row.step:>4}  {_bar(row.success)} {row.success:4.2f}  {row.reward_total:6.3f}  "
+            f"{row.completion_tokens:6.1f}  {row.tool_calls:5.2f}  {row.stats.entropy:7.3f}  "
+            f"{row.staleness_mean:5.2f}  {row.tokens_per_s:5.0f}  {row.num_groups}+{row.num_zero_advantage}  {row.trainer_idle:4.0%}  "
+            f"eta {row.eta_s:.0f} s"
+        )
+
+    def note(self, text: str) -> None:
+        """A fact worth a line."""
+        self._clear()
+        self._line(f"        {text}")
+
+    def _clear(self) -> None:
+        if self._bars is not None and self._bar is not None:
+            self._bars.remove_task(self._bar)
+        self._bar = None
+
+    def _line(self, text: str, style: str = "") -> None:
+        seconds = time.monotonic() - self._started
+        stamp = f"{seconds:6.1f}s " if style == "bold" else ""
+        output.say(stamp + text, style=style)
+
+
+def _bar(share: float, width: int = 10) -> str:
+    filled = round(max(0.0, min(1.0, share)) * width)
+    return "█" * filled + "·" * (width - filled)

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from flightschool import engines
+
+
+def test_every_public_name_resolves() -> None:
+    for name in engines.__all__:
+        assert getattr(engines, name).__name__ == name
+    with pytest.raises(AttributeError, match="nonsense"):
+        engines.nonsense  # noqa: B018
+
+
+def test_importing_the_package_and_the_catalogue_needs_no_torch() -> None:
+    code = (
+        "import sys, flightschool.engines, flightschool.engines.catalogue, flightschool.engines.tokenizer;"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
