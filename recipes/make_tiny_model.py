@@ -38,11 +38,12 @@ import torch.nn.functional as F
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
+import flightschool.environments.desk as desk_package
 from flightschool.digest import derive_random, derive_seed
 from flightschool.engines import ChatTokenizer, Transformer, TransformerConfig, save_model
 from flightschool.engines.catalogue import tiny_folder
 from flightschool.environments.desk import DeskEnvironment, build_environment
-from flightschool.environments.desk.families import load_sites, load_strata
+from flightschool.environments.desk.families import load_sites, load_strata, reworded
 from flightschool.environments.desk.operators import OPERATORS
 from flightschool.environments.desk.toolset import TOOLS
 from flightschool.evaluation import freeze
@@ -53,17 +54,18 @@ from flightschool.rollouts import CompactDialect, EnginePolicy, EpisodeRunner, r
 from flightschool.verification import OutcomeReward, RewardSettings
 
 SEED = 1
-STRATUM = "two_step"
+PARAPHRASE = Path(desk_package.__file__).parent / "wording_paraphrase.toml"
+STRATA = ("two_step", "three_step")
 FIRST_SEED = 100
 """First seed of the desks that are taught on; the shipped desk has seed 0."""
-NUM_DESKS = 18
+NUM_DESKS = 20
 VOCAB = 1024
-SHIFTS = {"careful": 6, "hasty": 4, "mistaken": 4, "forgetful": 3, "clumsy": 1, "garbled": 2}
+SHIFTS = {"careful": 11, "hasty": 3, "mistaken": 2, "forgetful": 2, "clumsy": 1, "garbled": 1}
 """Operator → how many of twenty episodes it works; ``garbled`` is a careful one whose JSON breaks once."""
 ROUGH_SHARE = 0.2
 """Share of lessons in noisy weather; the teacher repeats a call that met a fault."""
 
-STEPS = 450
+STEPS = 800
 PACKS_PER_STEP = 2
 WARMUP_STEPS = 20
 MATRIX_RATE = 0.02
@@ -73,7 +75,7 @@ STILL = 5
 """First pair of coordinates that rotary embedding hardly turns within a lesson."""
 PROMPT_WEIGHT = 0.1
 """Weight in the loss of tokens that the model will never have to write."""
-DISGUISED_SHARE = 0.5
+DISGUISED_SHARE = 0.85
 """Share of lessons whose symbols are exchanged."""
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -89,22 +91,23 @@ CHATML = (
 
 
 def pool_families() -> frozenset[str]:
-    """Families of the stratum that the offline job of seed 0 trains on: neither in its suite nor in its holdout."""
+    """Families of the strata that the offline job of seed 0 trains on: neither in its suite nor in its holdout."""
     table = tomllib.loads((files("flightschool.stations") / "offline.toml").read_text(encoding="utf-8"))["suite"]
     desk = build_environment(seed=0)
     frozen = freeze(
         desk, "offline", suite_fraction=table["suite_fraction"], holdout_fraction=table["holdout_fraction"], seed=0
     )
     tasks = [desk.task(task_id) for task_id in frozen.pool]
-    return frozenset(task.family for task in tasks if task.stratum == STRATUM)
+    return frozenset(task.family for task in tasks if task.stratum in STRATA)
 
 
 def open_desk(seed: int, families: frozenset[str]) -> DeskEnvironment:
-    """A desk that knows these families alone."""
+    """A desk that knows these families alone; every second one is worded otherwise."""
+    known = load_strata() if seed % 2 == 0 else reworded(load_strata(), PARAPHRASE)
     strata = [
         msgspec.structs.replace(stratum, families=tuple(f for f in stratum.families if f.name in families))
-        for stratum in load_strata()
-        if stratum.name == STRATUM
+        for stratum in known
+        if stratum.name in STRATA
     ]
     return DeskEnvironment(strata, seed, {tool.name: tool.name for tool in TOOLS})
 
@@ -149,7 +152,7 @@ class Teacher:
 
 
 def _is_whole(told: str) -> bool:
-    return "\nassistant" not in told or told.split("\nassistant")[0].rstrip().endswith(("}", "]"))
+    return "\nassistant" not in told or told.split("\nassistant", maxsplit=1)[0].rstrip().endswith(("}", "]"))
 
 
 class Lesson(NamedTuple):
@@ -270,7 +273,7 @@ class Disguise:
         """Token → token. Some lessons stay as they are, some change in part, some altogether."""
         mapping = list(range(self._num_ids))
         if rng.random() < DISGUISED_SHARE:
-            share = rng.uniform(0.3, 1.0)
+            share = rng.uniform(0.5, 1.0)
             for members in self._classes:
                 changed = [token for token in members if rng.random() < share]
                 for token, other in zip(changed, rng.sample(changed, len(changed)), strict=True):
@@ -301,14 +304,13 @@ class SharedPrompt:
         self, q: Tensor, k: Tensor, v: Tensor, shape: tuple[int, int, int], mask: Tensor
     ) -> tuple[Tensor, Tensor]:
         length, count, size = shape
-        above = [t[:length].transpose(0, 1).unsqueeze(0) for t in (q, k, v)]
-        below = [t[length:].unflatten(0, (count, size)).transpose(1, 2) for t in (q, k, v)]
-        first = F.scaled_dot_product_attention(*above, is_causal=True)
-        keys, values = (
-            torch.cat((shared.expand(count, -1, -1, -1), own), dim=2)
-            for shared, own in zip(above[1:], below[1:], strict=True)
+        q_P, k_P, v_P = (t[:length].transpose(0, 1).unsqueeze(0) for t in (q, k, v))
+        q_S, k_S, v_S = (t[length:].view(count, size, *t.shape[1:]).transpose(1, 2) for t in (q, k, v))
+        first = F.scaled_dot_product_attention(q_P, k_P, v_P, is_causal=True)
+        k_S, v_S = (
+            torch.cat((shared.expand(count, -1, -1, -1), own), dim=2) for shared, own in ((k_P, k_S), (v_P, v_S))
         )
-        second = F.scaled_dot_product_attention(below[0], keys, values, attn_mask=mask)
+        second = F.scaled_dot_product_attention(q_S, k_S, v_S, attn_mask=mask)
         return first.squeeze(0).transpose(0, 1), second.transpose(1, 2).flatten(0, 1)
 
 
@@ -339,25 +341,31 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, {"lr": lr})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # a closure is never needed
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002  never needed
         """One update; matrices of one shape go together."""
         for group in self.param_groups:
             shapes: dict[torch.Size, list[Tensor]] = {}
             for matrix in group["params"]:
                 momentum = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
-                momentum.lerp_(matrix.grad, 0.05)
+                momentum.lerp_(gradient_of(matrix), 0.05)
                 shapes.setdefault(matrix.shape, []).append(matrix)
             for shape, matrices in shapes.items():
-                raw = torch.stack([torch.lerp(m.grad, self.state[m]["momentum"], 0.95) for m in matrices])
+                raw = torch.stack([torch.lerp(gradient_of(m), self.state[m]["momentum"], 0.95) for m in matrices])
                 scale = max(1.0, shape[0] / shape[1]) ** 0.5
                 for matrix, update in zip(matrices, orthogonal(raw), strict=True):
                     matrix.sub_(update, alpha=group["lr"] * scale)
 
 
+def gradient_of(parameter: Tensor) -> Tensor:
+    """Its gradient, which every parameter has."""
+    assert parameter.grad is not None
+    return parameter.grad
+
+
 def orthogonal(raw_BRC: Tensor) -> Tensor:
     """Nearest orthogonal matrices, roughly: five quintic Newton-Schulz iterations with Jordan's coefficients."""
     wide = raw_BRC.shape[1] <= raw_BRC.shape[2]
-    x = raw_BRC if wide else raw_BRC.mT
+    x: Tensor = raw_BRC if wide else raw_BRC.mT
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(5):
         square = x @ x.mT
@@ -370,7 +378,7 @@ def train(model: Transformer, taught: Sequence[Lesson], disguise: Disguise, step
     rng = derive_random("tiny-training", SEED)
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
-    optimizers = (
+    optimizers: tuple[torch.optim.Optimizer, ...] = (
         Muon(matrices, lr=MATRIX_RATE),
         torch.optim.AdamW(others, lr=VECTOR_RATE, betas=(0.9, 0.98), weight_decay=0.0),
     )
@@ -384,7 +392,7 @@ def train(model: Transformer, taught: Sequence[Lesson], disguise: Disguise, step
         loss = lesson_loss(model, batch, [disguise.table(rng) for _ in batch])
         for optimizer in optimizers:
             optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
             optimizer.step()
             schedule.step()
@@ -428,32 +436,37 @@ def plant_induction(model: Transformer, seed: int) -> Transformer:
     generator = torch.Generator().manual_seed(seed)
     size, half = model.config.head_dim, model.config.head_dim // 2
     still = torch.tensor([*range(STILL, half), *range(half + STILL, size)])
+    weights = dict(model.named_parameters())
+
+    def part(layer: int, projection: str, kind: str = "weight") -> Tensor:
+        return weights[f"model.layers.{layer}.self_attn.{projection}_proj.{kind}"]
 
     def directions() -> Tensor:
-        return torch.linalg.qr(torch.randn(model.config.hidden, size, generator=generator)).Q
+        drawn = torch.randn(model.config.hidden, size, generator=generator)
+        orthonormal: Tensor = torch.linalg.qr(drawn).Q
+        return orthonormal
 
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in weights.items():
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 parameter.zero_()
-        back, find = model.model.layers[0].self_attn, model.model.layers[1].self_attn
         frequencies = ROPE_THETA ** (-torch.arange(half) / half)
         read, before, earlier = directions(), directions(), directions()
         for head, write, asked in ((0, before, read), (1, earlier, before)):
             rows = slice(head * size, (head + 1) * size)
             angles = (head + 1) * frequencies
-            for projection in (back.q_proj, back.k_proj):
-                projection.weight[rows] *= 0.1
-            back.q_proj.bias[rows] = 6.0 * torch.cat((torch.ones(half), torch.zeros(half)))
-            back.k_proj.bias[rows] = 6.0 * torch.cat((angles.cos(), angles.sin()))
-            back.v_proj.weight[rows] = read.T
-            back.o_proj.weight[:, rows] = 0.12 * write
-            for projection, source in ((find.q_proj, asked), (find.k_proj, write)):
-                projection.weight[rows] *= 0.1
-                projection.weight[rows][still] = 1.7 * source.T[: len(still)]
+            part(0, "q")[rows] *= 0.1
+            part(0, "k")[rows] *= 0.1
+            part(0, "q", "bias")[rows] = 6.0 * torch.cat((torch.ones(half), torch.zeros(half)))
+            part(0, "k", "bias")[rows] = 6.0 * torch.cat((angles.cos(), angles.sin()))
+            part(0, "v")[rows] = read.T
+            part(0, "o")[:, rows] = 0.12 * write
+            for projection, source in (("q", asked), ("k", write)):
+                part(1, projection)[rows] *= 0.1
+                part(1, projection)[rows][still] = 1.7 * source.T[: len(still)]
             copy = directions()
-            find.v_proj.weight[rows] = copy.T
-            find.o_proj.weight[:, rows] = 1.0 * copy
+            part(1, "v")[rows] = copy.T
+            part(1, "o")[:, rows] = 1.0 * copy
     return model
 
 

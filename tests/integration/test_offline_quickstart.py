@@ -48,7 +48,12 @@ def start(workspace: Path) -> subprocess.Popen[str]:
 
 
 def command(*words: str, cwd: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "FLIGHTSCHOOL_CACHE": str(cwd / "no-cache"), "PIP_NO_INDEX": "1"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "FLIGHTSCHOOL_CACHE": str(cwd / "no-cache"),
+        "PIP_NO_INDEX": "1",
+    }
     return subprocess.Popen(
         [sys.executable, "-m", "flightschool.cli", *words],
         cwd=cwd,
@@ -107,7 +112,7 @@ def test_the_job_goes_on_after_a_kill_and_ends_well(
 ) -> None:
     workspace, printed, before = killed_then_finished
     kept = json.loads((workspace / "quickstart.json").read_text())
-    assert (FIGURES | PLACES) <= kept.keys()
+    assert kept.keys() >= (FIGURES | PLACES)
     assert {key: printed[key] for key in FIGURES | PLACES} == {key: kept[key] for key in FIGURES | PLACES}
     assert all(0.0 <= kept[key] <= 1.0 for key in ("success_before", "success_after", "perturbed_after"))
     assert kept["gain_low"] <= kept["success_after"] - kept["success_before"] <= kept["gain_high"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from flightschool.bench.targets import Target, all_met, at_least, at_most
+from flightschool.bench.targets import Target, all_met, at_least, at_most, more_than
 from flightschool.digest import derive_seed
 from flightschool.environments import load_environment
 from flightschool.environments.desk import DeskEnvironment, build_environment
@@ -289,6 +289,7 @@ def _summarise(
     success = {name: variant.success for name, variant in variants.items()}
     least = round(success["frozen"] - MOST_LOSS, 9)
     targets = (
+        more_than("success, frozen", success["frozen"], MOST_RANDOMISED),  # else no variant could show anything
         *(at_least(f"success, {name}", success[name], least) for name in ("other seed", "paraphrased", "renamed tool")),
         at_most("success, randomised", success["randomised"], MOST_RANDOMISED),
         msgspec.structs.replace(

@@ -62,19 +62,19 @@ def watch(
         ) from error
     over = threading.Event()
     seen: list[int] = []
-    watcher = threading.Thread(
-        target=_sample, args=(process.pid, over, seen, interval_s, measure or tree_bytes), daemon=True
-    )
-    watcher.start()
-    try:
-        stdout, _ = process.communicate()
-    except BaseException:
-        _end(process)
-        raise
-    finally:
-        wall_s = time.perf_counter() - started
-        over.set()
-        watcher.join()
+    look = (process.pid, over, seen, interval_s, measure or tree_bytes)
+    watcher = threading.Thread(target=_sample, args=look, daemon=True)
+    with process:
+        watcher.start()
+        try:
+            stdout, _ = process.communicate()
+        except BaseException:
+            _end(process)
+            raise
+        finally:
+            wall_s = time.perf_counter() - started
+            over.set()
+            watcher.join()
     return Watched(
         exit_code=process.returncode,
         stdout=stdout,

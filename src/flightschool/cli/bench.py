@@ -102,7 +102,7 @@ def robustness(
     """A trained model on the suite's trained families: as frozen, other ids, other words, a renamed tool.
 
     Two controls: with random attention output weights the model must fail, and so must a script that knows one
-    template of calls. Targets: within .1 of the frozen success; at most .15; below .5.
+    template of calls. Targets: as frozen above .15, variants within .1 of it; the controls at most .15 and below .5.
     """
     from flightschool.bench import Variant, bench_robustness
     from flightschool.store import Workspace

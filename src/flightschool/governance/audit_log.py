@@ -84,6 +84,8 @@ class AuditLog:
             if self._store.put_new(KIND, _key(entry.index), entry):
                 self._head = LogHead(count=entry.index + 1, digest=entry.digest)
                 return entry
+            if not self._store.has(KIND, _key(entry.index)):
+                raise _broken(entry.index, "the store neither wrote it nor holds another in its place")
 
     def entries(self) -> Iterator[LogEntry]:
         """All entries, oldest first, unverified."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from flightschool.audit import AuditIndex, audit_environment, require_sound, save_audits
+from flightschool.errors import GateError
 from flightschool.evaluation import Frozen, save_frozen
 from flightschool.evaluation import freeze as take_freeze
 from flightschool.protocols import Environment, RewardComposition
@@ -83,7 +84,7 @@ def admit(
     candidates = [environment.task(task_id) for task_id in frozen.pool]
     candidates = [task for task in candidates if not trained or task.stratum in trained]
     sound = AuditIndex(store, environment).sound(candidates)
-    require_sound(store, environment, sound)
+    require_sound(store, environment, sound or candidates)  # with nothing sound, the refusal names what bars them
     pool = TrainingPool(sound, suites=suites, environment=environment)
     runner = EpisodeRunner(environment, composition, run="screening")
     policy = pilot.policy(settings.training.temperature)
@@ -107,6 +108,13 @@ def admit(
     tell.note(
         f"{funnel.pool} tasks → {funnel.sound} sound → {funnel.admitted} with signal ({funnel.num_rollouts} rollouts)"
     )
+    if not admitted:
+        raise GateError(
+            f"none of {funnel.sound} sound tasks is likely to carry reward variance for {policy.name}",
+            where="screening",
+            expected="tasks that the model neither always solves nor always fails",
+            mend="add easier or harder families, raise screening.budget, or lower screening.threshold",
+        )
     require_screened(store, policy.name, admitted)
     return admitted, funnel
 

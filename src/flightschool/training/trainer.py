@@ -32,8 +32,8 @@ from flightschool.training.shared_prefix import SharedPrefixAttention
 
 __all__ = ["PackTensors", "TorchTrainer", "head_losses"]
 
-HEAD_CHUNK = 256
-"""Positions that go through the output head at once: [256, vocabulary] in float32."""
+HEAD_CHUNK = 128
+"""Positions that go through the output head at once: [128, vocabulary] in float32."""
 
 
 @dataclass(frozen=True)

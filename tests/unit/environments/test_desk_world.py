@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightschool.environments.desk import DeskWorld
-from flightschool.environments.desk.schema import TABLES, StartState, open_image
+from flightschool.environments.desk.schema import TABLES, Cell, StartState, open_image
 from flightschool.environments.desk.toolset import FOOTPRINTS, REACH, TOOLS, WRITTEN
 from flightschool.errors import InfrastructureError
 from flightschool.protocols import World
@@ -197,7 +197,12 @@ def test_a_tool_needs_no_table_but_those_stated_and_is_not_offered_without_them(
         else {"asset": "P-1", "order": "W1", "part": "K1", "alert": "A1"}.get(name, "x")
         for name, schema in tool.parameters["properties"].items()
     }
-    full = {"assets": {"id": "P-1"}, "orders": {"id": "W1"}, "parts": {"id": "K1", "stock": 1}, "alerts": {"id": "A1"}}
+    full: dict[str, dict[str, Cell]] = {
+        "assets": {"id": "P-1"},
+        "orders": {"id": "W1"},
+        "parts": {"id": "K1", "stock": 1},
+        "alerts": {"id": "A1"},
+    }
     rows = {table: [row] for table, row in full.items() if table in REACH[tool.name]}
     reply = DeskWorld(StartState(rows, REACH[tool.name]), NAMES).execute(
         ToolCall(id="c", name=tool.name, arguments=arguments)

@@ -48,9 +48,9 @@ def test_binary_is_the_beta_binomial_exactly(wins: int, losses: int, size: int) 
 def test_agrees_with_drawing_from_the_posterior() -> None:
     rng = np.random.default_rng(1)
     # Counts 5, 2, 1 on 0, 1 and 0.4 under the partial prior; the unseen ½ in many small atoms.
-    masses = np.array([5.5, 2.5, 1.0, *[0.5 / 200] * 200])
-    equal = (rng.dirichlet(masses, 20_000) ** 4).sum(axis=1).mean()
-    assert signal_posterior([0.0] * 5 + [1.0] * 2 + [0.4], 4) == pytest.approx(1 - equal, abs=0.005)
+    masses = np.array([5.5, 2.5, 1.0, *[0.5 / 50] * 50])
+    equal = (rng.dirichlet(masses, 5_000) ** 4).sum(axis=1).mean()
+    assert signal_posterior([0.0] * 5 + [1.0] * 2 + [0.4], 4) == pytest.approx(1 - equal, abs=0.01)
 
 
 @QUICK

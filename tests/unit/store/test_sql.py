@@ -56,11 +56,11 @@ with SqlStore(url) as store:
 
 def test_processes_meet_a_new_file_and_lose_nothing(url: str) -> None:
     racers = [
-        subprocess.Popen([sys.executable, "-c", RACER, url, name], stdout=subprocess.PIPE, text=True) for name in "abc"
+        subprocess.Popen([sys.executable, "-c", RACER, url, name], stdout=subprocess.PIPE, text=True) for name in "ab"
     ]
     wins = [int(racer.communicate()[0]) for racer in racers]
     with SqlStore(url) as store:
-        assert len(store.keys("call")) == 60
+        assert len(store.keys("call")) == 40
         assert sum(wins) == len(store.keys("race")) == 20
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from flightschool.engines import CausalAttention, Transformer, TransformerConfig, load_model
-from flightschool.errors import TokenContractError
+from flightschool.errors import InfrastructureError, TokenContractError
 from flightschool.records import SpanKind, TokenSpan, VersionRun
 from flightschool.training.loss import Limits, policy_loss
 from flightschool.training.messages import Manifest, TrainerSpec, TrainGroup, TrainMember
@@ -145,7 +145,10 @@ def test_a_step_makes_good_tokens_likelier_and_publishes_verified_weights(tiny_f
     reader = WeightsReader(tmp_path / "weights")
     served = reader.read(stepped.version)
     assert all(torch.equal(served[name], p) for name, p in station.model.named_parameters())
-    with pytest.raises(Exception, match="do not verify"):
+    reader.release()
+    with pytest.raises(InfrastructureError, match="do not verify"):  # given back: never served again
+        reader.read(stepped.version)
+    with pytest.raises(InfrastructureError, match="do not verify"):
         reader.read(first)
     station.accumulate(group)
     assert station._sums.loss < before

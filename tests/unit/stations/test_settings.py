@@ -1,0 +1,68 @@
+"""The configuration of a job: embedded defaults are valid, wrong keys are told with the nearest right one."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from flightschool.config import load_settings, parse_settings
+from flightschool.errors import ConfigError
+from flightschool.stations.settings import JobSettings
+from flightschool.stations.training_station import control_settings, run_name, training_settings
+from flightschool.testing.miniature import MiniatureEnvironment
+
+
+def embedded(name: str) -> JobSettings:
+    text = (files("flightschool.stations") / name).read_text(encoding="utf-8")
+    return parse_settings(tomllib.loads(text), JobSettings, where=name)
+
+
+@pytest.mark.parametrize("name", ["quickstart.toml", "offline.toml"])
+def test_embedded_jobs_train_a_stratum_and_set_a_holdout_apart(name: str) -> None:
+    settings = embedded(name)
+    assert settings.suite.trained == ("two_step",)
+    assert settings.suite.holdout_fraction > 0
+    assert settings.screening.budget <= 256
+    assert 0 < settings.training.noisy_share < 1
+
+
+def test_an_unknown_key_names_the_nearest(tmp_path: Path) -> None:
+    path = tmp_path / "train.toml"
+    path.write_text("[training]\nlearning_rat = 1e-5\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as raised:
+        load_settings(path, JobSettings)
+    assert "learning_rat" in raised.value.what
+    assert raised.value.where == str(path)
+    assert "learning_rate" in raised.value.mend
+
+
+def test_a_value_out_of_range_is_told_with_its_key(tmp_path: Path) -> None:
+    path = tmp_path / "train.toml"
+    path.write_text("[training]\ngroup_size = 1\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"training\.group_size"):
+        load_settings(path, JobSettings)
+
+
+def test_weather_and_seed_of_the_job_reach_the_training() -> None:
+    settings = embedded("quickstart.toml").model_copy(update={"seed": 5})
+    assert training_settings(settings).seed == 5
+    assert training_settings(settings).noise == settings.faults.training
+
+
+def test_the_control_shuffles_rewards_and_is_shorter() -> None:
+    settings = embedded("quickstart.toml")
+    evaluation = settings.evaluation.model_copy(update={"negative_control_steps": 3})
+    control = control_settings(settings.model_copy(update={"evaluation": evaluation}))
+    assert control.shuffle_rewards
+    assert control.num_steps == 3
+
+
+def test_run_names_follow_from_the_settings(tmp_path: Path) -> None:
+    environment, settings = MiniatureEnvironment(), embedded("quickstart.toml")
+    name = run_name("job", settings, environment, tmp_path)
+    assert name == run_name("job", settings, environment, tmp_path)
+    assert name != run_name("job", settings.model_copy(update={"seed": 1}), environment, tmp_path)
+    assert name != run_name("job", settings, environment, tmp_path / "other")
