@@ -55,17 +55,9 @@ from flightschool.verification import OutcomeReward, RewardSettings
 
 SEED = 1
 PARAPHRASE = Path(desk_package.__file__).parent / "wording_paraphrase.toml"
-STRATA = ("two_step", "three_step")
-FIRST_SEED = 100
-"""First seed of the desks that are taught on; the shipped desk has seed 0."""
-NUM_DESKS = 20
 VOCAB = 1024
-SHIFTS = {"careful": 11, "hasty": 3, "mistaken": 2, "forgetful": 2, "clumsy": 1, "garbled": 1}
-"""Operator → how many of twenty episodes it works; ``garbled`` is a careful one whose JSON breaks once."""
 ROUGH_SHARE = 0.2
 """Share of lessons in noisy weather; the teacher repeats a call that met a fault."""
-
-STEPS = 800
 PACKS_PER_STEP = 2
 WARMUP_STEPS = 20
 MATRIX_RATE = 0.02
@@ -73,10 +65,56 @@ VECTOR_RATE = 4e-3
 ROPE_THETA = 1e6
 STILL = 5
 """First pair of coordinates that rotary embedding hardly turns within a lesson."""
-PROMPT_WEIGHT = 0.1
-"""Weight in the loss of tokens that the model will never have to write."""
-DISGUISED_SHARE = 0.85
-"""Share of lessons whose symbols are exchanged."""
+
+
+class Phase(NamedTuple):
+    """A part of the training with lessons of its own."""
+
+    desks: range
+    """Seeds of the desks that are taught on; the shipped desk has seed 0."""
+    strata: tuple[str, ...]
+    pool_only: bool
+    """Whether families of the offline job's suite and holdout are left out."""
+    shifts: dict[str, int]
+    """Operator → how many of twenty episodes it works; ``garbled`` is a careful one whose JSON breaks once."""
+    disguised: float
+    """Share of lessons whose symbols are exchanged."""
+    prompt_weight: float
+    """Weight in the loss of tokens that the model will never have to write."""
+    steps: int
+    first_rate: float
+    """Share of the learning rates to begin with."""
+    last_rate: float
+    """Share that is left at the end; the way there is linear."""
+    seed: int
+
+
+COPYING = Phase(
+    desks=range(100, 120),
+    strata=("two_step", "three_step"),
+    pool_only=True,
+    shifts={"careful": 11, "hasty": 3, "mistaken": 2, "forgetful": 2, "clumsy": 1, "garbled": 1},
+    disguised=0.85,
+    prompt_weight=0.1,
+    steps=600,
+    first_rate=1.0,
+    last_rate=0.25,
+    seed=SEED,
+)
+"""To copy in context."""
+DESK = Phase(
+    desks=range(200, 216),
+    strata=("two_step",),
+    pool_only=False,
+    shifts={"careful": 9, "hasty": 4, "mistaken": 3, "forgetful": 2, "clumsy": 1, "garbled": 1},
+    disguised=0.3,
+    prompt_weight=0.02,
+    steps=450,
+    first_rate=0.4,
+    last_rate=0.01,
+    seed=SEED + 1,
+)
+"""To work at the desk as its operators do."""
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 PIECES = r"[A-Z]?[a-z]+(?:_[a-z]+)*|[A-Z]|[0-9]|(?: ?[^\sA-Za-z0-9])+ ?|\s"
@@ -90,26 +128,33 @@ CHATML = (
 # ---------------------------------------------------------------------------------------------- what is taught
 
 
-def pool_families() -> frozenset[str]:
-    """Families of the strata that the offline job of seed 0 trains on: neither in its suite nor in its holdout."""
+def families_of(phase: Phase) -> frozenset[str]:
+    """Families that a phase is taught on."""
     table = tomllib.loads((files("flightschool.stations") / "offline.toml").read_text(encoding="utf-8"))["suite"]
     desk = build_environment(seed=0)
     frozen = freeze(
         desk, "offline", suite_fraction=table["suite_fraction"], holdout_fraction=table["holdout_fraction"], seed=0
     )
-    tasks = [desk.task(task_id) for task_id in frozen.pool]
-    return frozenset(task.family for task in tasks if task.stratum in STRATA)
+    pool = [desk.task(task_id) for task_id in frozen.pool]
+    return frozenset(
+        task.family for task in (pool if phase.pool_only else desk.tasks()) if task.stratum in phase.strata
+    )
 
 
-def open_desk(seed: int, families: frozenset[str]) -> DeskEnvironment:
-    """A desk that knows these families alone; every second one is worded otherwise."""
-    known = load_strata() if seed % 2 == 0 else reworded(load_strata(), PARAPHRASE)
-    strata = [
-        msgspec.structs.replace(stratum, families=tuple(f for f in stratum.families if f.name in families))
-        for stratum in known
-        if stratum.name in STRATA
-    ]
-    return DeskEnvironment(strata, seed, {tool.name: tool.name for tool in TOOLS})
+def open_desks(phase: Phase) -> list[DeskEnvironment]:
+    """Desks that know the families of a phase alone; every second one is worded otherwise."""
+    families = families_of(phase)
+    names = {tool.name: tool.name for tool in TOOLS}
+    desks = []
+    for seed in phase.desks:
+        known = load_strata() if seed % 2 == 0 else reworded(load_strata(), PARAPHRASE)
+        strata = [
+            msgspec.structs.replace(stratum, families=tuple(f for f in stratum.families if f.name in families))
+            for stratum in known
+            if stratum.name in phase.strata
+        ]
+        desks.append(DeskEnvironment(strata, seed, names))
+    return desks
 
 
 def script(desk: DeskEnvironment, task: Task, operator: str) -> list[str]:
@@ -166,10 +211,10 @@ class Lesson(NamedTuple):
     """False on padding."""
 
 
-def lessons(desk: DeskEnvironment, tokenizer: ChatTokenizer, found: Counter[str]) -> Iterator[Lesson]:
+def lessons(phase: Phase, desk: DeskEnvironment, tokenizer: ChatTokenizer, found: Counter[str]) -> Iterator[Lesson]:
     """One lesson a family of this desk. Successes of each operator are counted in ``found``."""
     rng = derive_random("lessons", SEED, desk.seed)
-    roster = [name for name, share in SHIFTS.items() for _ in range(share)]
+    roster = [name for name, share in phase.shifts.items() for _ in range(share)]
     runner = EpisodeRunner(desk, OutcomeReward(RewardSettings()), run="lessons")
     for family in sorted({task.family for task in desk.tasks()}):
         tasks = [task for task in desk.tasks() if task.family == family]
@@ -269,10 +314,10 @@ class Disguise:
         ]
         self._num_ids = tokenizer.num_ids
 
-    def table(self, rng: random.Random) -> Tensor:
+    def table(self, rng: random.Random, disguised: float) -> Tensor:
         """Token → token. Some lessons stay as they are, some change in part, some altogether."""
         mapping = list(range(self._num_ids))
-        if rng.random() < DISGUISED_SHARE:
+        if rng.random() < disguised:
             share = rng.uniform(0.5, 1.0)
             for members in self._classes:
                 changed = [token for token in members if rng.random() < share]
@@ -314,18 +359,20 @@ class SharedPrompt:
         return first.squeeze(0).transpose(0, 1), second.transpose(1, 2).flatten(0, 1)
 
 
-def lesson_loss(model: Transformer, lessons_L: Sequence[Lesson], tables_L: Sequence[Tensor]) -> Tensor:
-    """Weighted mean of the next token's surprise: what operators wrote counts 1, all else ``PROMPT_WEIGHT``."""
+def lesson_loss(
+    model: Transformer, lessons_L: Sequence[Lesson], tables_L: Sequence[Tensor], prompt_weight: float
+) -> Tensor:
+    """Weighted mean of the next token's surprise: what operators wrote counts 1, all else ``prompt_weight``."""
     tokens, positions, targets, weights = [], [], [], []
     for lesson, table in zip(lessons_L, tables_L, strict=True):
         length, (count, size) = len(lesson.prompt_P), lesson.members_MS.shape
         prompt, members = table[lesson.prompt_P], table[lesson.members_MS]
         tokens += [prompt, members.flatten()]
         positions += [torch.arange(length), (torch.arange(size) + length).repeat(count)]
-        weight_MS = torch.where(lesson.trained_MS, 1.0, PROMPT_WEIGHT) * lesson.real_MS
+        weight_MS = torch.where(lesson.trained_MS, 1.0, prompt_weight) * lesson.real_MS
         nothing = torch.zeros(count, 1)
         targets += [prompt[1:], members[:1, 0], F.pad(members[:, 1:], (0, 1)).flatten()]
-        weights += [torch.full((length - 1,), PROMPT_WEIGHT), torch.zeros(1)]
+        weights += [torch.full((length - 1,), prompt_weight), torch.zeros(1)]
         weights += [torch.cat((weight_MS[:, 1:], nothing), dim=1).flatten()]
     hidden = model(torch.cat(tokens), torch.cat(positions), SharedPrompt(lessons_L))
     weight_N = torch.cat(weights)
@@ -373,23 +420,24 @@ def orthogonal(raw_BRC: Tensor) -> Tensor:
     return x if wide else x.mT
 
 
-def train(model: Transformer, taught: Sequence[Lesson], disguise: Disguise, steps: int) -> None:
-    """Muon on matrices (Jordan et al. 2024), AdamW on the rest; rates rise, then fall linearly to zero."""
-    rng = derive_random("tiny-training", SEED)
+def train(model: Transformer, phase: Phase, taught: Sequence[Lesson], disguise: Disguise) -> None:
+    """Muon on matrices (Jordan et al. 2024), AdamW on the rest; rates rise, then fall linearly."""
+    rng = derive_random("tiny-training", phase.seed)
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     optimizers: tuple[torch.optim.Optimizer, ...] = (
         Muon(matrices, lr=MATRIX_RATE),
         torch.optim.AdamW(others, lr=VECTOR_RATE, betas=(0.9, 0.98), weight_decay=0.0),
     )
-    schedules = [torch.optim.lr_scheduler.LambdaLR(o, lambda step: _rate(step, steps)) for o in optimizers]
+    schedules = [torch.optim.lr_scheduler.LambdaLR(o, lambda step: _rate(step, phase)) for o in optimizers]
     order: list[Lesson] = []
     started, mean = time.monotonic(), 0.0
-    for step in range(steps):
+    for step in range(phase.steps):
         if len(order) < PACKS_PER_STEP:
             order = rng.sample(list(taught), len(taught))
         batch = [order.pop() for _ in range(PACKS_PER_STEP)]
-        loss = lesson_loss(model, batch, [disguise.table(rng) for _ in batch])
+        tables = [disguise.table(rng, phase.disguised) for _ in batch]
+        loss = lesson_loss(model, batch, tables, phase.prompt_weight)
         for optimizer in optimizers:
             optimizer.zero_grad()
         torch.autograd.backward(loss)
@@ -398,11 +446,13 @@ def train(model: Transformer, taught: Sequence[Lesson], disguise: Disguise, step
             schedule.step()
         mean = loss.item() if step == 0 else 0.95 * mean + 0.05 * loss.item()
         if (step + 1) % 20 == 0:
-            print(f"step {step + 1}/{steps}  loss {mean:.3f}  {time.monotonic() - started:.0f} s", flush=True)
+            print(f"step {step + 1}/{phase.steps}  loss {mean:.3f}  {time.monotonic() - started:.0f} s", flush=True)
 
 
-def _rate(step: int, steps: int) -> float:
-    return min(1.0, (step + 1) / WARMUP_STEPS) * max(0.02, 1.0 - step / steps)
+def _rate(step: int, phase: Phase) -> float:
+    return min(1.0, (step + 1) / WARMUP_STEPS) * (
+        phase.first_rate + (phase.last_rate - phase.first_rate) * step / phase.steps
+    )
 
 
 def shape(tokenizer: ChatTokenizer) -> TransformerConfig:
@@ -470,26 +520,28 @@ def plant_induction(model: Transformer, seed: int) -> Transformer:
     return model
 
 
+def teach(model: Transformer, phase: Phase, desks: Sequence[DeskEnvironment], tokenizer: ChatTokenizer) -> None:
+    """One phase: write its lessons, learn them."""
+    started = time.monotonic()
+    found: Counter[str] = Counter()
+    taught = [lesson for desk in desks for lesson in lessons(phase, desk, tokenizer, found)]
+    num_tokens = sum(len(lesson.prompt_P) + int(lesson.real_MS.sum()) for lesson in taught)
+    print(f"{len(taught)} lessons, {num_tokens} tokens, {time.monotonic() - started:.0f} s")
+    print("operators:", ", ".join(f"{key} {count}" for key, count in sorted(found.items())))
+    train(model, phase, taught, Disguise(tokenizer))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=tiny_folder(), help="folder to write")
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--desks", type=int, default=NUM_DESKS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    torch.manual_seed(SEED)
-    started = time.monotonic()
-    families = pool_families()
-    desks = [open_desk(FIRST_SEED + number, families) for number in range(options.desks)]
+    desks = open_desks(COPYING)
     tokenizer = make_tokenizer(desks)
-    found: Counter[str] = Counter()
-    taught = [lesson for desk in desks for lesson in lessons(desk, tokenizer, found)]
-    num_tokens = sum(len(lesson.prompt_P) + int(lesson.real_MS.sum()) for lesson in taught)
-    print(f"{len(families)} families, {len(taught)} lessons, {num_tokens} tokens, {time.monotonic() - started:.0f} s")
-    print("operators:", ", ".join(f"{key} {count}" for key, count in sorted(found.items())))
     model = plant_induction(Transformer(shape(tokenizer)).initialise(SEED, std=0.06), SEED)
     print(f"{sum(p.numel() for p in model.parameters())} parameters")
-    train(model, taught, Disguise(tokenizer), options.steps)
+    teach(model, COPYING, desks, tokenizer)
+    teach(model, DESK, open_desks(DESK), tokenizer)
     halves = {name: tensor.half() for name, tensor in model.state_dict().items()}
     print(save_model(model, options.out, tokenizer=tokenizer, state=halves))
 

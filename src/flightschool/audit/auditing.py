@@ -7,7 +7,10 @@ and the audit goes on, since one broken task must not hide the others' defects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 
 from flightschool.audit.examination import Examination, Examiner, Play
@@ -36,6 +39,7 @@ def audit_environment(
     seed: int = 0,
     progress: Progress | None = None,
     separate_process: bool = True,
+    num_workers: int = 1,
 ) -> tuple[TaskAudit, ...]:
     """Audit tasks of an environment.
 
@@ -44,35 +48,88 @@ def audit_environment(
         composition: makes the rewards that training will believe.
         tasks: only these (all by default); what surrounds them is still the whole environment.
         seed: which siblings, mutants and random policies are tried.
-        progress: told after each task.
+        progress: told after each batch of tasks.
         separate_process: judge again in a separate process; without it no task can be called sound.
+        num_workers: examiners side by side, as forked processes; call with 1 where threads of others hold locks.
 
     Returns:
         One audit a task, in the order of the tasks.
     """
     chosen = tuple(environment.tasks() if tasks is None else tasks)
     neighbourhood = Neighbourhood(environment, seed)
-    examiner = Examiner(environment, composition)
+    desk = _Desk(environment, composition, neighbourhood, seed, separate_process)
     reports: dict[str, list[ProbeReport]] = {task.id: [] for task in chosen}
     habits: dict[str, ceiling.HabitPasses] = {}
-    grader = SeparateGrader()
+    num_done = 0
+    for batch in _examined(desk, chosen, num_workers):
+        for task_id, found in batch.reports.items():
+            reports[task_id] += found
+        habits.update(batch.habits)
+        num_done += len(batch.reports)
+        if progress is not None:
+            progress(num_done, len(chosen))
+    _ceiling(habits, neighbourhood, environment, reports)
+    return tuple(_audit(task, environment, neighbourhood, reports[task.id]) for task in chosen)
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """What every examiner needs, and what is the same for all batches."""
+
+    environment: Environment
+    composition: RewardComposition
+    neighbourhood: Neighbourhood
+    seed: int
+    separate_process: bool
+
+
+@dataclass
+class _Batch:
+    """What the probes of single tasks found in one batch."""
+
+    reports: dict[str, list[ProbeReport]]
+    habits: dict[str, ceiling.HabitPasses]
+
+
+_shared: list[_Desk] = []
+"""The desk that forked examiners inherit: environments hold code and open databases, which do not travel by pickle."""
+
+
+def _examined(desk: _Desk, chosen: Sequence[Task], num_workers: int) -> Iterator[_Batch]:
+    """Batches in the order of the tasks, examined here or by forked examiners side by side."""
+    batches = [chosen[start : start + BATCH_SIZE] for start in range(0, len(chosen), BATCH_SIZE)]
+    if num_workers < 2 or len(batches) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        yield from (_examine_batch(desk, batch) for batch in batches)
+        return
+    _shared.append(desk)
     try:
-        for start in range(0, len(chosen), BATCH_SIZE):
-            evidence: list[tuple[str, Play]] = []
-            for offset, task in enumerate(chosen[start : start + BATCH_SIZE]):
-                exam = _examine(task, examiner, neighbourhood, seed, reports[task.id])
-                if exam is not None:
-                    habits[task.id] = (task.stratum, exam.habit_passes)
-                    evidence += _evidence(exam)
-                if progress is not None:
-                    progress(start + offset + 1, len(chosen))
-            if separate_process:
-                _regrade(grader, evidence, neighbourhood, reports)
+        context = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(max_workers=min(num_workers, len(batches)), mp_context=context) as pool:
+            yield from pool.map(_examine_inherited, batches)
+    finally:
+        _shared.pop()
+
+
+def _examine_inherited(batch: Sequence[Task]) -> _Batch:
+    return _examine_batch(_shared[-1], batch)
+
+
+def _examine_batch(desk: _Desk, batch: Sequence[Task]) -> _Batch:
+    found = _Batch(reports={task.id: [] for task in batch}, habits={})
+    evidence: list[tuple[str, Play]] = []
+    examiner, grader = Examiner(desk.environment, desk.composition), SeparateGrader()
+    try:
+        for task in batch:
+            exam = _examine(task, examiner, desk.neighbourhood, desk.seed, found.reports[task.id])
+            if exam is not None:
+                found.habits[task.id] = (task.stratum, exam.habit_passes)
+                evidence += _evidence(exam)
+        if desk.separate_process:
+            _regrade(grader, evidence, desk.neighbourhood, found.reports)
     finally:
         grader.close()
         examiner.close()
-    _ceiling(habits, neighbourhood, environment, reports)
-    return tuple(_audit(task, environment, neighbourhood, reports[task.id]) for task in chosen)
+    return found
 
 
 def _examine(

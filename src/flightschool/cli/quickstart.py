@@ -71,13 +71,47 @@ def run_in(workspace: Path, settings: JobSettings, *, job: str, commands: list[s
 
 
 def resolve_model(name: str, progress: object) -> Path:
-    """Folder of a model: a path as it is, else a name of the catalogue, downloaded on first use."""
+    """Folder of a model: a path as it is, else a name of the catalogue, downloaded on first use.
+
+    What can be wrong with a folder is said here, before any station begins; its weights are checked when they load.
+
+    Raises:
+        ModelFolderError: no model that can be trained.
+    """
     from flightschool.cli.references import existing_path, is_path
     from flightschool.engines.catalogue import get_model
 
-    if is_path(name):
-        return existing_path(name, "model folder").resolve()
-    return get_model(name, progress=progress if callable(progress) else None)
+    if not is_path(name):
+        return get_model(name, progress=progress if callable(progress) else None)
+    folder = existing_path(name, "model folder").resolve()
+    _check_folder(folder)
+    return folder
+
+
+def _check_folder(folder: Path) -> None:
+    from flightschool.engines.architecture import TransformerConfig
+    from flightschool.engines.tokenizer import ChatTokenizer
+    from flightschool.errors import ModelFolderError
+
+    config = folder / "config.json"
+    try:
+        table = msgspec.json.decode(config.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise ModelFolderError(
+            f"not a model folder: {error}",
+            where=str(config),
+            expected="config.json, tokenizer.json and *.safetensors",
+            mend="name the folder that save_pretrained wrote",
+        ) from error
+    TransformerConfig.from_hf(table, where=str(config))
+    ChatTokenizer.from_folder(folder)
+    if not any(folder.glob("*.safetensors")):
+        raise ModelFolderError(
+            "the folder holds no weights",
+            where=str(folder),
+            expected="*.safetensors",
+            mend="save the model with safe serialization",
+        )
 
 
 def tell_result(result: JobResult) -> None:

@@ -13,7 +13,7 @@ from flightschool.protocols import Environment, RewardComposition
 from flightschool.records import Attempt, AuditVerdict, Suite, Task, TaskAudit
 from flightschool.rollouts import EpisodeRunner, run_attempts
 from flightschool.screening import Funnel, TrainingPool, measure_funnel, require_screened, save_decisions, screen
-from flightschool.stations.measuring import Pilot
+from flightschool.stations.measuring import Pilot, num_cores
 from flightschool.stations.settings import JobSettings, SuiteTable
 from flightschool.stations.telling import Tell
 from flightschool.store import SqlStore
@@ -30,7 +30,9 @@ def audit(
     known = {task.id: found for task in environment.tasks() if (found := index.find(task)) is not None}
     fresh = [task for task in environment.tasks() if task.id not in known]
     if fresh:
-        audits = audit_environment(environment, composition=composition, tasks=fresh, progress=tell.tick)
+        audits = audit_environment(
+            environment, composition=composition, tasks=fresh, progress=tell.tick, num_workers=num_cores()
+        )
         save_audits(store, audits)
         known.update((found.task, found) for found in audits)
     verdicts = tuple(known[task.id] for task in environment.tasks())

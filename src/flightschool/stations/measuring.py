@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flightschool.evaluation import EvaluationRun, evaluate
 from flightschool.perturbation import profile
-from flightschool.protocols import Environment, RewardComposition
+from flightschool.protocols import Environment, RewardComposition, Tokenizer
 from flightschool.records import Attempt, Suite
 from flightschool.rollouts import EnginePolicy, Sampling
 from flightschool.stations.settings import JobSettings
@@ -17,7 +17,7 @@ from flightschool.stations.telling import Tell
 from flightschool.store import SqlStore
 
 if TYPE_CHECKING:
-    from flightschool.engines import LoadedModel
+    from flightschool.engines import TorchEngine
 
 __all__ = ["EVALUATION_KIND", "PROFILE_KIND", "Pilot", "checkride", "measure", "num_cores", "open_pilot"]
 
@@ -25,21 +25,24 @@ EVALUATION_KIND = "evaluation"
 PROFILE_KIND = "fault-profile"
 
 
+NUM_PREFIXES = 128
+"""Prompts whose caches are kept: a suite flown in several ways computes each prompt once."""
+
+
 @dataclass
 class Pilot:
-    """A loaded model that can be sampled in several ways."""
+    """A model behind one engine, to be sampled in several ways."""
 
-    loaded: LoadedModel
+    engine: TorchEngine
+    tokenizer: Tokenizer
     name: str
     """Policy name, in the grammar of the command line."""
     max_new_tokens: int
 
     def policy(self, temperature: float) -> EnginePolicy:
-        """The model behind a fresh engine, at a temperature."""
-        from flightschool.engines import TorchEngine
-
+        """The model at a temperature."""
         sampling = Sampling(temperature=temperature, max_new_tokens=self.max_new_tokens)
-        return EnginePolicy(TorchEngine(self.loaded), self.loaded.tokenizer, self.name, sampling)
+        return EnginePolicy(self.engine, self.tokenizer, self.name, sampling)
 
 
 def num_cores() -> int:
@@ -49,13 +52,13 @@ def num_cores() -> int:
 
 def open_pilot(folder: Path, name: str, settings: JobSettings) -> Pilot:
     """Load a model with all cores to itself: nothing else runs while a suite is flown."""
-    import torch
+    from flightschool.engines import TorchEngine, load_model
 
-    from flightschool.engines import load_model
-
-    torch.set_num_threads(num_cores())
     loaded = load_model(folder, device=settings.training.device)
-    return Pilot(loaded=loaded, name=name, max_new_tokens=settings.training.max_new_tokens)
+    engine = TorchEngine(
+        loaded, max_context=settings.training.max_context, max_prefixes=NUM_PREFIXES, num_threads=num_cores()
+    )
+    return Pilot(engine=engine, tokenizer=loaded.tokenizer, name=name, max_new_tokens=settings.training.max_new_tokens)
 
 
 def measure(

@@ -74,7 +74,7 @@ class LocalGeneration:
         self._weights_file = weights
         self._noise: FaultProfile | None = profile(settings.noise) if settings.noisy_share > 0.0 else None
         loaded = load_model(model, device=settings.device)
-        self.engine = TorchEngine(loaded, run=run)
+        self.engine = TorchEngine(loaded, run=run, max_context=settings.max_context, num_threads=settings.num_threads)
         sampling = Sampling(temperature=settings.temperature, max_new_tokens=settings.max_new_tokens)
         self._policy = EnginePolicy(self.engine, loaded.tokenizer, f"run:{run}", sampling)
 

@@ -36,7 +36,7 @@ from flightschool.digest import derive_seed
 from flightschool.errors import FlightschoolError, InfrastructureError, TokenContractError
 from flightschool.protocols import GroupSource
 from flightschool.records import EpisodeGroup, GroupState, Record, SpanKind, Task, WeightsVersion
-from flightschool.training.algorithms import ALGORITHMS, GroupCredits, TermWeights, shuffle_rewards
+from flightschool.training.algorithms import ALGORITHMS, GroupCredits, TermWeights, most_spread, shuffle_rewards
 from flightschool.training.folders import RunFolder, write_durably
 from flightschool.training.journal import Admitted, Finished, Journal, Opened, Recovery
 from flightschool.training.link import TrainerLink
@@ -277,7 +277,7 @@ class Orchestrator:
         group = shuffle_rewards(item.group, self._settings.seed) if self._settings.shuffle_rewards else item.group
         credits_ = self._algorithm.credits(group, self._weights)
         if credits_.state is GroupState.COMPLETE:
-            await self._link.ask(Accumulate(group=_train_group(group, credits_)))
+            await self._link.ask(Accumulate(group=_train_group(group, credits_, self._settings.trained_members)))
             self._queue.num_gradient += 1
         else:
             self._queue.num_flat += 1
@@ -371,12 +371,13 @@ class Orchestrator:
         return time.monotonic() - self._started
 
 
-def _train_group(group: EpisodeGroup, credits_: GroupCredits) -> TrainGroup:
+def _train_group(group: EpisodeGroup, credits_: GroupCredits, limit: int | None) -> TrainGroup:
     advantages = {credit.attempt: credit.advantage for credit in credits_.credits}
+    credited = [member for member in group.members if member.id in advantages]
+    chosen = most_spread([advantages[member.id] for member in credited], limit or len(credited))
     members = tuple(
-        TrainMember(attempt=member.id, advantage=advantages[member.id], spans=member.spans)
-        for member in group.members
-        if member.id in advantages
+        TrainMember(attempt=credited[i].id, advantage=advantages[credited[i].id], spans=credited[i].spans)
+        for i in chosen
     )
     if not any(span.kind is SpanKind.COMPLETION for member in members for span in member.spans):
         raise TokenContractError(

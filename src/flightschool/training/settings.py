@@ -27,8 +27,14 @@ class TrainingSettings(Settings):
     """Optimizer steps."""
     learning_rate: float = Field(default=1e-5, gt=0.0)
     """Constant learning rate of AdamW."""
+    trained_layers: int | None = Field(default=None, ge=1)
+    """Topmost layers that are trained, with the final norm; embeddings and all layers below stay as they are. None
+    trains everything. Half of the layers cost a third less time and memory."""
     group_size: int = Field(default=8, ge=2)
     """Attempts at one task that are compared with one another."""
+    trained_members: int | None = Field(default=None, ge=2)
+    """Members of a group that get a gradient: those whose advantages are most spread. None: all. Advantages are made
+    from the whole group either way. For machines on which training costs more than sampling."""
     groups_per_step: int = Field(default=4, ge=1)
     """Groups an optimizer step waits for; staleness may make it wait for more."""
     count_zero_advantage: bool = False

@@ -8,8 +8,9 @@ token go through the output head, a chunk at a time: logits of all tokens never 
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from flightschool.training.publisher import WeightsWriter
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.shared_prefix import SharedPrefixAttention
 
-__all__ = ["PackTensors", "TorchTrainer", "head_losses"]
+__all__ = ["PackTensors", "TorchTrainer", "head_losses", "trained_names"]
 
 HEAD_CHUNK = 128
 """Positions that go through the output head at once: [128, vocabulary] in float32."""
@@ -79,10 +80,11 @@ class TorchTrainer:
         self._loaded: LoadedModel = load_model(spec.model, device=self._device)
         self.model = self._loaded.model
         self._parameters = dict(self.model.named_parameters())
-        for parameter in self._parameters.values():
-            parameter.requires_grad_(True)
+        trained = trained_names(self._parameters, self._loaded.config.num_layers, self.settings.trained_layers)
+        for name, parameter in self._parameters.items():
+            parameter.requires_grad_(name in trained)
         self._optimizer = torch.optim.AdamW(
-            self._parameters.values(), lr=self.settings.learning_rate, weight_decay=0.0, fused=True
+            [self._parameters[name] for name in trained], lr=self.settings.learning_rate, weight_decay=0.0, fused=True
         )
         self._denominator = ALGORITHMS[self.settings.algorithm].denominator
         self._limits = Limits(self.settings.clip_low, self.settings.clip_high, self.settings.tis_cap)
@@ -218,6 +220,26 @@ class TorchTrainer:
             for name, parameter in self._parameters.items():
                 parameter.copy_(state[name])
         self._optimizer.load_state_dict(torch.load(directory / "optimizer.pt", weights_only=True))
+
+
+def trained_names(names: Iterable[str], num_layers: int, trained_layers: int | None) -> list[str]:
+    """Parameters that are trained, in order: all, or those of the topmost layers and of the final norm.
+
+    Args:
+        names: all parameters, as Hugging Face names them.
+        num_layers: layers of the model.
+        trained_layers: how many of them are trained; None or more than there are: everything.
+    """
+    if trained_layers is None or trained_layers >= num_layers:
+        return list(names)
+    first = num_layers - trained_layers
+    layer = re.compile(r"^model\.layers\.(\d+)\.")
+    matches = ((name, layer.match(name)) for name in names)
+    return [
+        name
+        for name, match in matches
+        if (match is not None and int(match.group(1)) >= first) or name.startswith("model.norm.")
+    ]
 
 
 def head_losses(logits: Callable[[Tensor], Tensor], leaf_ND: Tensor, targets: PackTensors, limits: Limits) -> LossSums:

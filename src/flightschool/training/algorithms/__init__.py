@@ -11,11 +11,21 @@ from typing import Literal
 
 from flightschool.records import EpisodeGroup
 from flightschool.training.algorithms.control import shuffle_rewards
+from flightschool.training.algorithms.down_sampling import most_spread
 from flightschool.training.algorithms.dr_grpo import dr_grpo
 from flightschool.training.algorithms.grpo import grpo
 from flightschool.training.algorithms.terms import GroupCredits, TermWeights
 
-__all__ = ["ALGORITHMS", "Algorithm", "GroupCredits", "TermWeights", "dr_grpo", "grpo", "shuffle_rewards"]
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "GroupCredits",
+    "TermWeights",
+    "dr_grpo",
+    "grpo",
+    "most_spread",
+    "shuffle_rewards",
+]
 
 Denominator = Literal["token_mean", "constant"]
 
