@@ -6,8 +6,8 @@ so a prefix and the sequences that begin with it can be computed in the same ste
 
 Decoding is where the time goes, and its cost is reading the cache. The part of the scores that falls on a shared
 prefix is one matrix product for all members of the group, which reads the prefix once (compare cascade or "hydragen"
-attention); the part on the tails is a batched product over runs of neighbouring slots, without copying them. Both
-parts are joined in one softmax, so the result is the plain one.
+attention); the part on the tails, and on prefixes that only one sequence uses now, is a batched product over runs of
+neighbouring slots, without copying them. All parts are joined in one softmax, so the result is the plain one.
 
 Shape letters: ``N`` rows, ``B`` decoding rows, ``H`` query heads, ``K`` key/value heads, ``G`` = H / K,
 ``F`` head size.
@@ -15,7 +15,7 @@ Shape letters: ``N`` rows, ``B`` decoding rows, ``H`` query heads, ``K`` key/val
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -84,14 +84,12 @@ class CachedAttention:
         self._own_places = _places(own, device)
         self._shared_places = _places(prefixes, device)
         self.tokens_N, self.positions_N = _rows([*own, *prefixes], device)
-        self._groups = _prefix_groups(decoding)
-        self._runs = _slot_runs(decoding)
-        self._prefix_width = max((group.length for group in self._groups), default=0)
+        self._groups, self._lone_runs = _prefix_groups(decoding)
+        self._runs = _slot_runs(enumerate(decoding))
+        self._prefix_width = max((segment.prefix_length for segment in decoding), default=0)
         self._tail_width = max((run.length for run in self._runs), default=0)
-        self._gaps = _gaps(self._num_decoding, self._groups, self._prefix_width)
-        ends = torch.tensor([segment.end for segment in decoding], device=device)
-        beyond = torch.arange(self._tail_width, device=device) >= ends.unsqueeze(1)
-        self._tail_mask = beyond[:, None, None, :]
+        self._prefix_mask = _beyond([segment.prefix_length for segment in decoding], self._prefix_width, device)
+        self._tail_mask = _beyond([segment.end for segment in decoding], self._tail_width, device)
         self._fills = [(segment, tails, _causal_mask(segment, device)) for segment in filling]
         self._fills += [(segment, shared, _causal_mask(segment, device)) for segment in prefixes]
 
@@ -121,22 +119,25 @@ class CachedAttention:
         q = (q_BHF * size**-0.5).view(num, num_kv_heads, -1, size)
         width = self._prefix_width
         scores = q.new_empty((*q.shape[:3], width + self._tail_width), dtype=torch.float32)
-        for low, high, start in self._gaps:
-            scores[low:high, ..., start:width] = float("-inf")
         for group in self._groups:
             keys = self._shared.keys[layer][group.slot, :, : group.length]
             part = _by_head(q[group.low : group.high]) @ keys.transpose(1, 2)
             scores[group.low : group.high, ..., : group.length] = _by_row(part, group.high - group.low)
+        for run in self._lone_runs:
+            scores[run.low : run.high, ..., : run.length] = _scores(q, self._shared.keys[layer], run)
         for run in self._runs:
-            keys = self._tails.keys[layer][run.slot : run.slot + run.high - run.low, :, : run.length]
-            part = q[run.low : run.high] @ keys.transpose(2, 3)
-            scores[run.low : run.high, ..., width : width + run.length] = part
-        scores[..., width:].masked_fill_(self._tail_mask, float("-inf"))  # also what a shorter run left unset
+            scores[run.low : run.high, ..., width : width + run.length] = _scores(q, self._tails.keys[layer], run)
+        # The masks also cover what a shorter prefix or run left unset.
+        scores[..., :width].masked_fill_(self._prefix_mask, float("-inf"))
+        scores[..., width:].masked_fill_(self._tail_mask, float("-inf"))
         weights = scores.softmax(dim=-1).to(q.dtype)
         out = torch.empty_like(q)
         for run in self._runs:
             values = self._tails.values[layer][run.slot : run.slot + run.high - run.low, :, : run.length]
             out[run.low : run.high] = weights[run.low : run.high, ..., width : width + run.length] @ values
+        for run in self._lone_runs:
+            values = self._shared.values[layer][run.slot : run.slot + run.high - run.low, :, : run.length]
+            out[run.low : run.high] += weights[run.low : run.high, ..., : run.length] @ values
         for group in self._groups:
             values = self._shared.values[layer][group.slot, :, : group.length]
             part = _by_head(weights[group.low : group.high, ..., : group.length]) @ values
@@ -181,33 +182,38 @@ def _rows(segments: Sequence[Segment], device: torch.device) -> tuple[Tensor, Te
     return torch.tensor(tokens, device=device), torch.tensor(positions, device=device)
 
 
-def _prefix_groups(decoding: Sequence[Segment]) -> list[_Stretch]:
-    groups = []
+def _scores(q_BKGF: Tensor, keys_SKCF: Tensor, run: _Stretch) -> Tensor:
+    """Scores of the rows of a run on the slots that follow one another with them, ``[n, K, G, length]``."""
+    keys = keys_SKCF[run.slot : run.slot + run.high - run.low, :, : run.length]
+    return q_BKGF[run.low : run.high] @ keys.transpose(2, 3)
+
+
+def _beyond(lengths: Sequence[int], width: int, device: torch.device) -> Tensor:
+    """``[B, 1, 1, width]``: True at columns that are not of the row."""
+    ends = torch.tensor(lengths, device=device, dtype=torch.long)
+    return (torch.arange(width, device=device) >= ends.unsqueeze(1))[:, None, None, :]
+
+
+def _prefix_groups(decoding: Sequence[Segment]) -> tuple[list[_Stretch], list[_Stretch]]:
+    """Rows that share a prefix, and runs of rows whose prefix no other row uses."""
+    groups: list[_Stretch] = []
+    lone: list[tuple[int, Segment]] = []
     for slot, members in groupby(enumerate(decoding), key=lambda item: item[1].prefix_slot):
         rows = list(members)
-        if slot >= 0:
+        if slot >= 0 and len(rows) == 1:
+            row, segment = rows[0]
+            lone.append((row, Segment(slot, segment.prefix_length, ())))  # only where it lies and ends counts
+        elif slot >= 0:
             groups.append(_Stretch(rows[0][0], rows[-1][0] + 1, slot, rows[0][1].prefix_length))
-    return groups
+    return groups, _slot_runs(lone)
 
 
-def _gaps(num: int, groups: Sequence[_Stretch], width: int) -> list[tuple[int, int, int]]:
-    """Rows and first columns in front of the tails that no prefix fills."""
-    lengths = [0] * num
-    for group in groups:
-        lengths[group.low : group.high] = [group.length] * (group.high - group.low)
-    gaps, low = [], 0
-    for length, rows in groupby(lengths):
-        high = low + len(list(rows))
-        if length < width:
-            gaps.append((low, high, length))
-        low = high
-    return gaps
-
-
-def _slot_runs(decoding: Sequence[Segment]) -> list[_Stretch]:
+def _slot_runs(numbered: Iterable[tuple[int, Segment]]) -> list[_Stretch]:
+    """Runs of rows that follow one another, as their slots do."""
     runs = []
-    for _, members in groupby(enumerate(decoding), key=lambda item: item[1].slot - item[0]):
-        rows = list(members)
+    places = enumerate(numbered)  # a row's distance to its place tells where rows are left out
+    for _, run in groupby(places, key=lambda item: (item[1][1].slot - item[1][0], item[1][0] - item[0])):
+        rows = [numbered_row for _, numbered_row in run]
         longest = max(segment.end for _, segment in rows)
         runs.append(_Stretch(rows[0][0], rows[-1][0] + 1, rows[0][1].slot, longest))
     return runs

@@ -148,7 +148,7 @@ class _GatedDown(torch.autograd.Function):
         return F.linear(F.silu(gate_NI) * up_NI, weight_DI)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:  # type: ignore[override]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         (grad_ND,) = grads
         gate_NI, up_NI, weight_DI = ctx.saved_tensors
         sigmoid_NI = torch.sigmoid(gate_NI)

@@ -25,6 +25,9 @@ name = "my-agent"                 # as given to `env build`
 # state = "state"                 # folder of JSON files: the state that recorded episodes started from
 # code = "./tools.py"             # your own functions answer calls; without it, recordings do
 
+[model]
+# name = "smollm2-135m"           # downloaded once; or the path of a local Hugging Face folder
+
 [faults]
 # training = "noisy"              # weather of a share of the training groups: clean, noisy, storm, or a path
 # evaluation = "noisy"            # weather of the perturbed measurement

@@ -417,7 +417,7 @@ def _machine() -> dict[str, str]:
         "processor": platform.processor() or platform.machine(),
         "cores": str(num_cores()),
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
     }
 
 

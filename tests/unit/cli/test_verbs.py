@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flightschool.cli.init import TRAIN_CONFIG
 from flightschool.cli.rollout import spread
 from flightschool.cli.train import rooted
 from flightschool.records import Task
@@ -50,8 +47,8 @@ def test_init_makes_a_workspace_once(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     spoken = run("init", str(folder), "--json")
     assert spoken.code == 0
-    assert {Path(name).name for name in spoken.json["files"]} == {"flightschool.toml", "train.toml"}
-    assert (folder / "train.toml").read_text(encoding="utf-8") == TRAIN_CONFIG
+    assert {"flightschool.toml", "train.toml", "README.md", "tools.py"} <= {Path(f).name for f in spoken.json["files"]}
+    assert all(Path(name).is_file() for name in spoken.json["files"])
     before = sorted(path.name for path in folder.iterdir())
     again = run("init", str(folder), "--json")
     assert again.code == 2
@@ -59,17 +56,16 @@ def test_init_makes_a_workspace_once(run: Run, tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
-def test_training_configuration_is_valid_as_it_stands_and_with_every_comment_taken_off() -> None:
-    load = JobSettings.model_validate
-    plain = load(tomllib.loads(TRAIN_CONFIG))
-    assert plain.environment.name == "desk"
-    uncommented = re.sub(r"^# (?=[a-z_]+ = )", "", TRAIN_CONFIG, flags=re.MULTILINE)
-    shown = load(tomllib.loads(uncommented))
-    assert shown.environment.traces == "recordings.jsonl"
-    paths = {"traces", "state", "code"}
-    assert shown.environment.model_dump(exclude=paths) == plain.environment.model_dump(exclude=paths)
-    for table in ("screening", "suite", "training", "evaluation", "seed"):
-        assert getattr(shown, table) == getattr(plain, table), "a comment shows another value than the default"
+def test_the_example_of_a_new_workspace_walks_the_road_to_a_rollout(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("init", str(tmp_path / "mine")).code == 0
+    monkeypatch.chdir(tmp_path / "mine")
+    assert run("traces", "import", "traces/example.jsonl", "--name", "mine").code == 0
+    built = ("--from-traces", "mine", "--name", "my-agent", "--state", "state", "--code", "./tools.py")
+    assert run("env", "build", *built).code == 0
+    rolled = run("rollout", "my-agent", "--policy", "oracle", "-n", "2", "--json")
+    assert [episode["reward"]["total"] for episode in rolled.json["episodes"]] == pytest.approx([1.0, 1.0], abs=0.1)
 
 
 def test_paths_of_a_configuration_are_relative_to_its_file(tmp_path: Path) -> None:

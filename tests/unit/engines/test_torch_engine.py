@@ -333,3 +333,20 @@ def test_an_engine_outlives_its_event_loop(loaded: LoadedModel) -> None:
     engine.close()
     with pytest.raises(InfrastructureError, match="closed"):
         asyncio.run(engine.generate(ask("s", PREFIX)))
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (1, 2, 1), (2, 1, 1, 3, 1), (1, 1, 2, 1, 1)])
+async def test_lone_and_shared_prefixes_mix_in_one_step(loaded: LoadedModel, sizes: tuple[int, ...]) -> None:
+    """Prefixes of different lengths, some used by one sequence only, some by several, beside one without any."""
+    engine = TorchEngine(loaded, max_slots=16)
+    requests = [ask("bare", range(90, 99), new=6)]
+    for group, size in enumerate(sizes):
+        prompt = tuple(range(20 + group, 32 + 4 * group))
+        requests += [
+            ask(f"g{group}m{member}", (*prompt, 5), new=4 + member, seed=member, prefix_length=len(prompt))
+            for member in range(size)
+        ]
+    for request, generation in zip(
+        requests, await asyncio.gather(*(engine.generate(request) for request in requests)), strict=True
+    ):
+        check(loaded, request.token_ids_T, generation)
