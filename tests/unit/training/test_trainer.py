@@ -154,6 +154,20 @@ def test_a_step_makes_good_tokens_likelier_and_publishes_verified_weights(tiny_f
     assert station._sums.loss < before
 
 
+def test_only_the_trained_layers_move(tiny_folder: Path, tmp_path: Path) -> None:
+    station = trainer(tiny_folder, tmp_path, trained_layers=1)
+    before = {name: value.detach().clone() for name, value in station.model.named_parameters()}
+    station.accumulate(random_group())
+    stepped = station.step()
+    assert stepped.version is not None
+    moved = {name for name, value in station.model.named_parameters() if not torch.equal(value, before[name])}
+    last = station.model.config.num_layers - 1
+    assert moved
+    assert all(name.startswith((f"model.layers.{last}.", "model.norm.")) for name in moved)
+    with WeightsReader(tmp_path / "weights") as reader:  # what is published is the whole model all the same
+        assert set(reader.read(stepped.version)) == set(before)
+
+
 def test_denominators(tiny_folder: Path, tmp_path: Path) -> None:
     losses = {}
     for algorithm in ("grpo", "dr_grpo"):
