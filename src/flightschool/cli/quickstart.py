@@ -32,6 +32,7 @@ def quickstart(
     model: str | None = typer.Option(None, "--model", help="Another model: a catalogue name, or a local folder."),
     steps: int | None = typer.Option(None, "--steps", min=1, help="Optimizer steps."),
     control: int = typer.Option(0, "--control", min=0, help="Steps of a negative control with shuffled rewards."),
+    greedy: bool = typer.Option(False, "--greedy", help="Measure greedy decoding beside sampling."),
 ) -> None:
     """Recorded traces in, a trained, audited and measured agent out; ends with the path of an HTML report.
 
@@ -49,8 +50,12 @@ def quickstart(
         table["training"]["num_steps"] = steps
     if control:
         table["evaluation"] = {**table.get("evaluation", {}), "negative_control_steps": control}
+    if greedy:
+        table["evaluation"] = {**table.get("evaluation", {}), "greedy": True}
     settings = parse_settings(table, JobSettings, where=name)
-    result = run_in(workspace, settings, job="quickstart", commands=_commands(seed, offline, model, steps, control))
+    result = run_in(
+        workspace, settings, job="quickstart", commands=_commands(seed, offline, model, steps, control, greedy)
+    )
     tell_result(result)
     output.finish({**msgspec.to_builtins(result)})
 
@@ -134,10 +139,11 @@ def _embedded(name: str) -> dict[str, Any]:
     return tomllib.loads((files("flightschool.stations") / name).read_text(encoding="utf-8"))
 
 
-def _commands(seed: int, offline: bool, model: str | None, steps: int | None, control: int) -> list[str]:
+def _commands(seed: int, offline: bool, model: str | None, steps: int | None, control: int, greedy: bool) -> list[str]:
     words = ["flightschool quickstart", f"--seed {seed}"]
     words += ["--offline"] if offline else []
     words += [f"--model {model}"] if model else []
     words += [f"--steps {steps}"] if steps else []
     words += [f"--control {control}"] if control else []
+    words += ["--greedy"] if greedy else []
     return [" ".join(words)]

@@ -118,7 +118,7 @@ def write_up(
 ) -> JobResult:
     """Write the report and the JSON file beside it; returns what the file holds. ``started``: monotonic clock."""
     comparisons = {pair.label: compare(pair.before, pair.after, seed=settings.seed) for pair in flown.measured}
-    data = _report(space, environment, settings, flown, comparisons, model_before, commands)
+    data = _report(space, environment, settings, flown, comparisons, commands)
     space.store.put(REPORT_KIND, flown.trained.run, data)
     write_report(data, out)
     result = _result(settings, environment, flown, comparisons, model_before, out, time.monotonic() - started)
@@ -187,7 +187,6 @@ def _report(
     settings: JobSettings,
     flown: Flown,
     comparisons: Mapping[str, Comparison],
-    model_before: str,
     commands: Sequence[str],
 ) -> ReportData:
     rows = _steps(RunFolder(space.run_dir(flown.trained.run)).metrics)
@@ -198,7 +197,7 @@ def _report(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=environment.name,
         suite=flown.frozen.suite.name,
-        model=model_before,
+        model=settings.model.name,
         headlines=_headlines(flown, comparisons),
         strata=_strata(flown, comparisons),
         risks=_risks(flown),
@@ -421,10 +420,18 @@ def _machine() -> dict[str, str]:
     }
 
 
+def _how_measured(settings: JobSettings, flown: Flown) -> str:
+    text = f"Measured at temperature {settings.evaluation.temperature:g}."
+    if "greedy" in flown.before:
+        return f"{text} Greedy decoding is shown beside it."
+    return (
+        f"{text} Part of a gain may be sharpening; `--greedy` (evaluation.greedy) measures greedy decoding beside it."
+    )
+
+
 def _notes(settings: JobSettings, flown: Flown) -> tuple[str, ...]:
     return (
-        f"Measured at temperature {settings.evaluation.temperature:g}, as the policy is sampled in training; "
-        "greedy decoding is shown beside it.",
+        _how_measured(settings, flown),
         f"{len(flown.trained.manifest.consumed)} groups of {settings.training.group_size} attempts were consumed, "
         f"{flown.trained.num_zero_advantage} of them without a gradient; training stopped: {flown.trained.stopped}.",
         "The worked domain and its traces are the project's own.",
