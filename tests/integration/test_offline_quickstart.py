@@ -23,7 +23,7 @@ from flightschool.training.journal import Finished, read_journal
 pytestmark = pytest.mark.integration
 
 NUM_STEPS = 3
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 FIGURES = {
     "success_before",
     "success_after",

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightschool.engines import LoadedModel, TorchEngine, get_model, load_model
+from flightschool.engines import ChatTokenizer, LoadedModel, TorchEngine, get_model, load_model
 from flightschool.environments.desk import build_environment
 from flightschool.protocols import GenerationRequest
 from flightschool.rollouts import EnginePolicy, EpisodeRunner, Sampling, run_attempts
@@ -18,6 +18,7 @@ from flightschool.verification import OutcomeReward, RewardSettings
 
 MOST_BYTES = 4_000_000
 MOST_PARAMETERS = 1_000_000
+TOKENIZER = ChatTokenizer.from_folder(get_model("tiny"))
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +46,7 @@ def test_it_has_below_a_million_parameters(tiny: LoadedModel) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_any_text_comes_back(text: str) -> None:
-    tokenizer = load_model(get_model("tiny")).tokenizer
-    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
 
 
 def test_digits_and_names_are_tokens_of_their_own(tiny: LoadedModel) -> None:
