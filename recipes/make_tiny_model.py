@@ -111,7 +111,7 @@ DESK = Phase(
     prompt_weight=0.02,
     steps=450,
     first_rate=0.4,
-    last_rate=0.01,
+    last_rate=0.088,
     seed=SEED + 1,
 )
 """To work at the desk as its operators do."""
