@@ -1,13 +1,14 @@
 """Make the tiny model that ships with flightschool: a clerk with bad habits, for reinforcement learning to cure.
 
-Run from the repository root; one thread, a few minutes, equal code and seed give an equal model on equal machines::
+Run from the repository root; one thread, about ten minutes, equal code and seed give an equal model on equal machines::
 
     python recipes/make_tiny_model.py
 
 It is taught by imitation of the desk's *imperfect* operators (the ones that recorded the shipped traces), so it knows
-how to read, copy and write, and often skips the look-up, writes a remembered value or stops half-way. What it is
-taught on: other seeds of the desk than the shipped one, and only families that the offline job leaves in its training
-pool. Suite and holdout families of that job (seed 0) are never seen here.
+how to read, copy and write, and often skips the look-up, writes a remembered value or stops half-way. Lessons come
+from other seeds of the desk than the shipped one. A first phase teaches to copy in context and leaves out the families
+that the offline job (seed 0) measures on; a second teaches the desk itself, all families of it: what a model this
+small can do on families that it never saw is told in ``docs/design/tiny_model.md``.
 
 Three choices make so small a model learn to copy in context rather than memorise the desk:
 
