@@ -29,7 +29,7 @@ from flightschool.stations import (
     write_up,
 )
 from flightschool.store import Workspace
-from flightschool.verification import OutcomeReward
+from flightschool.verification import OutcomeReward, keep_reward
 
 __all__ = ["run_job"]
 
@@ -50,22 +50,24 @@ def run_job(
     """
     started = time.monotonic()
     store, reward = space.store, OutcomeReward(settings.reward)
+    keep_reward(store, reward)
 
     environment, collected = collect(space, settings.environment, tell)
     audits = audit(store, environment, reward, tell)
     frozen = freeze(store, environment, settings.suite, settings.seed, tell)
     run = run_name(job, settings, environment, model)
 
+    measuring = time.monotonic()
     pilot = open_pilot(model, f"model:{model}", settings)
     before = checkride(
         store, frozen.suite, environment, reward, pilot, run=f"{run}-before", settings=settings, tell=tell
     )
+    measuring_s = time.monotonic() - measuring
     tasks, funnel = admit(store, environment, reward, frozen, pilot, settings, tell)
     del pilot  # its memory is the trainer's now
 
-    trained = fly(
-        space, environment, reward, tasks, run=run, model=model, settings=training_settings(settings), tell=tell
-    )
+    training = training_settings(settings, elapsed_s=time.monotonic() - started, measuring_s=measuring_s)
+    trained = fly(space, environment, reward, tasks, run=run, model=model, settings=training, tell=tell)
     pilot = open_pilot(Path(trained.model), f"run:{run}", settings)
     after = checkride(store, frozen.suite, environment, reward, pilot, run=f"{run}-after", settings=settings, tell=tell)
     del pilot

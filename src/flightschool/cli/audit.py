@@ -36,15 +36,14 @@ def audit(
     """
     from flightschool.audit import audit_environment, save_audits
     from flightschool.records import AuditVerdict
-    from flightschool.verification import OutcomeReward, RewardSettings
+    from flightschool.verification import current_reward
 
     space = workspace_if_any()
     world = open_environment(environment, space)
     tasks = [world.task(name) for name in task] or list(world.tasks())
+    reward = current_reward(None if space is None else space.store)
     with output.progress(f"auditing {world.name}", len(tasks)) as bar:
-        audits = audit_environment(
-            world, composition=OutcomeReward(RewardSettings()), tasks=tasks, seed=seed, progress=bar.tick
-        )
+        audits = audit_environment(world, composition=reward, tasks=tasks, seed=seed, progress=bar.tick)
     if space is not None:
         save_audits(space.store, audits)
         space.close()

@@ -214,9 +214,9 @@ def _measure(
     from flightschool.evaluation import evaluate
     from flightschool.records import Attempt
     from flightschool.rollouts import Sampling
-    from flightschool.verification import OutcomeReward, RewardSettings
+    from flightschool.verification import current_reward
 
-    chosen = policy(policy_text, world, space, Sampling(temperature=temperature))
+    chosen = policy(policy_text, world, space, Sampling(temperature=temperature, shared="opening"))
     attempts: list[Attempt] = []
     if profile is not None:
         space.store.put(PROFILE_KIND, profile.label, profile)
@@ -225,7 +225,7 @@ def _measure(
             suite,
             world,
             chosen,
-            composition=OutcomeReward(RewardSettings()),
+            composition=current_reward(space.store),
             run=_free_id(space),
             weather_profile=profile,
             repeats=repeats,

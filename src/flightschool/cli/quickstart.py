@@ -62,17 +62,14 @@ def quickstart(
 
 def run_in(workspace: Path, settings: JobSettings, *, job: str, commands: list[str]) -> JobResult:
     """Run a job in a workspace folder, made if missing, with live progress."""
-    from flightschool.cli.telling import LiveTell
+    from flightschool.cli.jobs import fly_job, note_job
     from flightschool.store import CONFIG_NAME, Workspace
 
+    model = resolve_model(settings.model.name, output.say)
     exists = (workspace / CONFIG_NAME).is_file()
-    with LiveTell() as tell:
-        folder = resolve_model(settings.model.name, tell.note)
-        with Workspace.find(workspace) if exists else Workspace.create(workspace) as space:
-            from flightschool.pipeline import run_job  # heavy: the rooms come with it
-
-            out = space.root / "report.html"
-            return run_job(space, settings, folder, tell, job=job, out=out, commands=commands)
+    with Workspace.find(workspace) if exists else Workspace.create(workspace) as space:
+        record = note_job(space, settings, job=job, model=model, report="report.html", commands=tuple(commands))
+        return fly_job(space, record)
 
 
 def resolve_model(name: str, progress: object) -> Path:

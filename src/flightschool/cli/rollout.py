@@ -35,7 +35,7 @@ def rollout(
 ) -> None:
     """Let a policy attempt tasks. In a workspace every attempt is kept, for replay and for reports."""
     from flightschool.rollouts import EpisodeRunner, run_attempts
-    from flightschool.verification import OutcomeReward, RewardSettings
+    from flightschool.verification import current_reward
 
     space = workspace_if_any()
     profile = fault_profile(perturb)
@@ -48,7 +48,8 @@ def rollout(
 
         run = open_rollout(space.store, world, policy_text, seed, profile)
     keep = space.store.put_blob if keep_output and space is not None else None
-    runner = EpisodeRunner(world, OutcomeReward(RewardSettings()), run=run, keep_blob=keep)
+    reward = current_reward(None if space is None else space.store)
+    runner = EpisodeRunner(world, reward, run=run, keep_blob=keep)
     with output.progress(f"{chosen.name} in {world.name}", len(tasks)) as bar:
         attempts = run_attempts(runner, tasks, chosen, seed=seed, weather_profile=profile, on_attempt=bar.tick)
     if space is not None:

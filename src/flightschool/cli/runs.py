@@ -76,7 +76,7 @@ def show(run: str = typer.Argument(..., metavar="R", help="A run.")) -> None:
 def replay(attempt: str = typer.Argument(..., metavar="ID", help="An attempt, as `runs show` names it.")) -> None:
     """Run a recorded attempt again and compare it byte for byte; ends with 1 when it differs."""
     from flightschool.rollouts import replay as play_again
-    from flightschool.verification import OutcomeReward, RewardSettings
+    from flightschool.verification import reward_of
 
     with workspace() as space:
         recorded = _attempt(space, attempt)
@@ -84,7 +84,7 @@ def replay(attempt: str = typer.Argument(..., metavar="ID", help="An attempt, as
         again = play_again(
             recorded,
             reopen_environment(recorded.environment, recorded.environment_digest, space),
-            OutcomeReward(RewardSettings()),
+            reward_of(space.store, "" if recorded.reward is None else recorded.reward.composition_digest),
             tokenizer=tokenizer,
             weather_profile=recorded_profile(space.store, recorded.noise),
             **limits,

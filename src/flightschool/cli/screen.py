@@ -46,14 +46,14 @@ def screen(
     from flightschool.rollouts import EpisodeRunner, run_attempts
     from flightschool.screening import measure_funnel, save_decisions
     from flightschool.screening import screen as decide
-    from flightschool.verification import OutcomeReward, RewardSettings
+    from flightschool.verification import current_reward
 
     with workspace() as space:
         world = open_environment(pool, space)
         profile = fault_profile(perturb)
         chosen = policy(policy_text, world, space)
         candidates, tasks, num_sound = _pool(world, space.store, reason)
-        runner = EpisodeRunner(world, OutcomeReward(RewardSettings()), run="screening")
+        runner = EpisodeRunner(world, current_reward(space.store), run="screening")
         with output.progress(f"screening {world.name}", budget) as bar:
 
             def roll(tasks: Sequence[Task], seed: int) -> list[Attempt]:

@@ -151,12 +151,12 @@ class _GatedDown(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         (grad_ND,) = grads
         gate_NI, up_NI, weight_DI = ctx.saved_tensors
-        sigmoid_NI = torch.sigmoid(gate_NI)
-        silu_NI = gate_NI * sigmoid_NI
         inner_NI = grad_ND @ weight_DI
-        weight_grad = grad_ND.T @ (silu_NI * up_NI) if ctx.needs_input_grad[2] else None
-        slope_NI = sigmoid_NI + silu_NI * (1.0 - sigmoid_NI)
-        return inner_NI * up_NI * slope_NI, inner_NI * silu_NI, weight_grad
+        silu_NI = F.silu(gate_NI)
+        gate_grad_NI = torch.ops.aten.silu_backward(inner_NI * up_NI, gate_NI)
+        up_grad_NI = inner_NI.mul_(silu_NI)
+        weight_grad = grad_ND.T @ silu_NI.mul_(up_NI) if ctx.needs_input_grad[2] else None
+        return gate_grad_NI, up_grad_NI, weight_grad
 
 
 def gated_down(gate_NI: Tensor, up_NI: Tensor, weight_DI: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -33,6 +34,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     max_new_tokens: int = 64
     prefill_tokens_per_s: float = 4000.0
     decode_tokens_per_s: float = 50.0
+    shared: Literal["prompt", "opening"] = "prompt"
+    """What the engine may keep in common with other sessions: the whole prompt, for the members of a group, or all of
+    it before its last message, where tasks that open alike (equal tools, guidance, example) are attempted once each."""
 
 
 class Session:
@@ -58,7 +62,7 @@ class Session:
         self._tools: tuple[ToolSpec, ...] = ()
         self._leaf: int | None = None
         self._context_T: list[int] = []
-        self._prompt_length = 0
+        self._prefix_length = 0
         self._turn = 0
         self._ended_turn = True
         self.generation_ms = 0.0
@@ -99,12 +103,15 @@ class Session:
             kind = SpanKind.OBSERVATION
         else:
             self._leaf, self._context_T = None, []
-            tokens = self._turns(messages, tools)
+            cut = len(messages) - (messages[-1].role != "tool")  # results of one turn are rendered together
+            tokens = self._turns(messages[:cut], tools)
+            self._prefix_length = len(tokens)
+            tokens += self._turns(messages[cut:], tools)
             kind = SpanKind.PROMPT
         tokens += self._tokenizer.open_assistant()
         self._write(kind, tuple(tokens))
-        if kind is SpanKind.PROMPT:
-            self._prompt_length = len(tokens)
+        if kind is SpanKind.PROMPT and self._sampling.shared == "prompt":
+            self._prefix_length = len(tokens)
         self._seen, self._tools = messages, tools
         return len(tokens)
 
@@ -138,7 +145,7 @@ class Session:
             stop_token_ids=self._tokenizer.stop_token_ids,
             temperature=self._sampling.temperature,
             seed=self._seed + self._turn,
-            prefix_length=self._prompt_length,
+            prefix_length=self._prefix_length,
         )
         try:
             generation = await self._engine.generate(request)

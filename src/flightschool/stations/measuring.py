@@ -40,8 +40,8 @@ class Pilot:
     max_new_tokens: int
 
     def policy(self, temperature: float) -> EnginePolicy:
-        """The model at a temperature."""
-        sampling = Sampling(temperature=temperature, max_new_tokens=self.max_new_tokens)
+        """The model at a temperature. The tasks of a family open alike: the engine computes that once."""
+        sampling = Sampling(temperature=temperature, max_new_tokens=self.max_new_tokens, shared="opening")
         return EnginePolicy(self.engine, self.tokenizer, self.name, sampling)
 
 

@@ -101,6 +101,8 @@ class JobSettings(Settings):
     """The whole file."""
 
     seed: int = 0
+    time_limit_s: float | None = Field(default=None, gt=0.0)
+    """Wall time of the whole job: training takes what the other stations leave (see ``training.time_limit_s``)."""
     environment: EnvironmentTable = EnvironmentTable()
     model: ModelTable = ModelTable()
     faults: FaultsTable = FaultsTable()

@@ -18,6 +18,12 @@ from flightschool.training.folders import RunFolder
 __all__ = ["control_settings", "fly", "run_name", "training_settings"]
 
 LENGTH_OF_NAME = 8
+MEASURING_GROWS = 1.3
+"""A trained model acts more than an untrained one, so measuring it takes longer."""
+WRITING_S = 20.0
+"""The last step, the checkpoint, loading it again and the report."""
+LEAST_TRAINING_S = 30.0
+"""However late it is, a job that trains makes some steps."""
 
 
 def run_name(job: str, settings: JobSettings, environment: Environment, model: Path) -> str:
@@ -26,9 +32,19 @@ def run_name(job: str, settings: JobSettings, environment: Environment, model: P
     return f"{job}-{digest(content).removeprefix('sha256:')[:LENGTH_OF_NAME]}"
 
 
-def training_settings(settings: JobSettings) -> TrainingSettings:
-    """Training settings with the weather of ``[faults]`` and the seed of the job."""
-    return settings.training.model_copy(update={"noise": settings.faults.training, "seed": settings.seed})
+def training_settings(settings: JobSettings, *, elapsed_s: float = 0.0, measuring_s: float = 0.0) -> TrainingSettings:
+    """Training settings with the weather of ``[faults]``, the seed of the job and the time that it leaves.
+
+    Args:
+        elapsed_s: since the job began.
+        measuring_s: what the first measurement took, as the best guess of what the second will take.
+    """
+    limits = [] if settings.training.time_limit_s is None else [settings.training.time_limit_s]
+    if settings.time_limit_s is not None:
+        left_s = settings.time_limit_s - elapsed_s - MEASURING_GROWS * measuring_s - WRITING_S
+        limits.append(max(left_s, LEAST_TRAINING_S))
+    update = {"noise": settings.faults.training, "seed": settings.seed, "time_limit_s": min(limits, default=None)}
+    return settings.training.model_copy(update=update)
 
 
 def control_settings(settings: JobSettings) -> TrainingSettings:
@@ -55,8 +71,8 @@ def fly(
     """
     tell.station("train")
     folder = space.run_dir(run)
-    runner = EpisodeRunner(environment, composition, run=run, keep_blob=space.store.put_blob)
     source = PoolSource(tasks, seed=settings.seed)
+    runner = EpisodeRunner(environment, composition, run=run, keep_blob=space.store.put_blob)
     if RunFolder(folder).start.exists():
         return resume(folder, source=source, runner=runner, progress=tell.step)
     return train(settings, model=model, run_dir=folder, source=source, runner=runner, progress=tell.step)

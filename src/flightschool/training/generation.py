@@ -75,21 +75,27 @@ class LocalGeneration:
         self._noise: FaultProfile | None = profile(settings.noise) if settings.noisy_share > 0.0 else None
         loaded = load_model(model, device=settings.device)
         self.engine = TorchEngine(loaded, run=run, max_context=settings.max_context, num_threads=settings.num_threads)
-        sampling = Sampling(temperature=settings.temperature, max_new_tokens=settings.max_new_tokens)
-        self._policy = EnginePolicy(self.engine, loaded.tokenizer, f"run:{run}", sampling)
+        self._tokenizer = loaded.tokenizer
+        self._name = f"run:{run}"
 
     async def make_group(self, task: Task, group: str, admitted_step: int, seed: int) -> EpisodeGroup:
         """See ``GenerationStation``."""
         noisy = self._noise is not None and is_noisy(self._settings, seed)
         return await self._runner.group(
             task,
-            self._policy,
+            self._policy(admitted_step),
             size=self._settings.group_size,
             group=group,
             admitted_step=admitted_step,
             seed=seed,
             weather_profile=self._noise if noisy else None,
         )
+
+    def _policy(self, step: int) -> Policy:
+        sampling = Sampling(
+            temperature=self._settings.temperature_at(step), max_new_tokens=self._settings.max_new_tokens
+        )
+        return EnginePolicy(self.engine, self._tokenizer, self._name, sampling)
 
     async def apply_weights(self, version: WeightsVersion) -> None:
         """See ``GenerationStation``; the weights are verified by their digest before the engine sees them."""

@@ -123,12 +123,11 @@ def score_tokens(logits_MV: Tensor, token_ids_M: Tensor, temperatures_M: Tensor)
     ``d logprob / d logits = (onehot − probabilities) / temperature``: returning the probabilities lets the caller
     write that gradient itself and spares a second pass over ``[M, V]``.
     """
-    scaled_MV = logits_MV.float() / temperatures_M.unsqueeze(1)
-    scaled_MV -= scaled_MV.amax(dim=1, keepdim=True)
-    chosen_M = scaled_MV.gather(1, token_ids_M.unsqueeze(1)).squeeze(1)
-    probabilities_MV = scaled_MV.exp()
-    total_M1 = probabilities_MV.sum(dim=1, keepdim=True)
-    log_total_M = total_M1.squeeze(1).log()
-    probabilities_MV /= total_M1
-    entropy = (log_total_M - torch.linalg.vecdot(probabilities_MV, scaled_MV)).sum()
-    return Scored(chosen_M - log_total_M, float(entropy), probabilities_MV)
+    scaled_MV = logits_MV.float()
+    if bool((temperatures_M != 1.0).any()):  # a pass over the vocabulary that the usual temperature does not need
+        scaled_MV = scaled_MV / temperatures_M.unsqueeze(1)
+    log_MV = torch.log_softmax(scaled_MV, dim=1)
+    logprobs_M = log_MV.gather(1, token_ids_M.unsqueeze(1)).squeeze(1)
+    probabilities_MV = log_MV.exp()
+    entropy = -torch.linalg.vecdot(probabilities_MV, log_MV).sum()
+    return Scored(logprobs_M, float(entropy), probabilities_MV)

@@ -10,7 +10,8 @@ where ``oldest`` of a running group is the version it was admitted under (its to
 held, finished groups go on being accumulated into it: nothing is discarded, so neither long nor short episodes are
 favoured, and nothing older than ``S`` trains. The price is that steps can be larger than ``groups_per_step``.
 
-Everything finite: at most ``max_inflight_groups`` run, and admission stops while ``max_waiting`` finished groups wait.
+Everything finite: at most ``max_inflight_groups`` run or wait. A group that waits counts as one that runs, since both
+become older with every step: a generator that is ahead of its trainer pauses instead of making its samples stale.
 """
 
 from __future__ import annotations
@@ -50,11 +51,6 @@ class SampleQueue:
         self.consuming = False
         """Whether the trainer is at work on a group or a step."""
 
-    @property
-    def max_waiting(self) -> int:
-        """Finished groups beyond which no more are admitted."""
-        return self._settings.groups_per_step * self._settings.max_staleness
-
     # ------------------------------------------------------------------ admission
 
     def num_to_admit(self) -> int:
@@ -62,9 +58,7 @@ class SampleQueue:
         if self._settings.mode == "sync":
             idle = not (self.running or self.waiting or self.consuming)
             return max(0, self._num_missing()) if idle else 0
-        if len(self.waiting) >= self.max_waiting:
-            return 0
-        return max(0, self._settings.max_inflight_groups - len(self.running))
+        return max(0, self._settings.max_inflight_groups - len(self.running) - len(self.waiting))
 
     def admit(self, ordinal: int, version: int) -> None:
         """A group starts under the engine's ``version``."""

@@ -42,9 +42,15 @@ class TrainingSettings(Settings):
     max_staleness: int = Field(default=1, ge=1, le=16)
     """No gradient comes from a token sampled more than this many versions before the step that applies it."""
     max_inflight_groups: int = Field(default=6, ge=1)
-    """Groups generated at the same time."""
+    """Groups under way at the same time, those included that are finished and wait for the trainer: how far generation
+    may run ahead. About ``max_inflight_groups / groups_per_step`` is the staleness that results."""
     temperature: float = Field(default=1.0, gt=0.0)
     """Sampling temperature; the trainer scores tokens under the same."""
+    initial_temperature: float | None = Field(default=None, gt=0.0)
+    """Sampling temperature at step 0, from where it moves to ``temperature`` in equal steps. A model that solves a task
+    greedily and never by sampling learns nothing from samples; below 1 its groups carry signal from the start."""
+    temperature_steps: int = Field(default=8, ge=1)
+    """Steps from ``initial_temperature`` to ``temperature``."""
     max_new_tokens: int = Field(default=64, ge=1)
     """Longest completion of one turn."""
     max_context: int = Field(default=1024, ge=16)
@@ -84,3 +90,10 @@ class TrainingSettings(Settings):
     """Seed of task order, episodes and noise."""
     time_limit_s: float | None = Field(default=None, gt=0.0)
     """Wall time after which no further step is begun."""
+
+    def temperature_at(self, step: int) -> float:
+        """Sampling temperature of groups that are admitted at a step."""
+        if self.initial_temperature is None or step >= self.temperature_steps:
+            return self.temperature
+        share = step / self.temperature_steps
+        return (1.0 - share) * self.initial_temperature + share * self.temperature

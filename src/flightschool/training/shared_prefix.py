@@ -9,7 +9,7 @@ ever padded; all linear layers run on the flat tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +30,16 @@ class _Bucket:
     """Flat index of each key: the path above, then the segment itself."""
     mask_BTC: Tensor
     """``[B, 1, T, C]``: True where a query may look."""
+    bias: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict)
+    """The mask as summand (0 or −∞), by query heads a key head: made once, not in every layer."""
+
+    def bias_of(self, num_shared: int, dtype: torch.dtype) -> Tensor:
+        """``[B, 1, num_shared · T, C]``: what is added to the scores of queries folded by head."""
+        key = (num_shared, dtype)
+        if key not in self.bias:
+            zero = torch.zeros(self.mask_BTC.shape, dtype=dtype, device=self.mask_BTC.device)
+            self.bias[key] = zero.masked_fill_(~self.mask_BTC, -torch.inf).repeat(1, 1, num_shared, 1)
+        return self.bias[key]
 
 
 class SharedPrefixAttention:
@@ -60,7 +70,7 @@ class SharedPrefixAttention:
             x.flatten(1).index_select(0, bucket.keys_BC.flatten()).view(num_rows, -1, num_kv, size).transpose(1, 2)
             for x in (k_NKF, v_NKF)
         )
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bucket.mask_BTC.repeat(1, 1, num_shared, 1))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bucket.bias_of(num_shared, q.dtype))
         out = out.view(num_rows, num_kv, num_shared, length, size).permute(0, 3, 1, 2, 4)
         return out.reshape(num_rows * length, -1, size)
 

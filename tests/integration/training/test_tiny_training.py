@@ -170,3 +170,16 @@ def test_shuffled_rewards_teach_nothing(tiny_folder: Path, tmp_path: Path) -> No
     )
     first, last = (sum(row.reward_outcome for row in part) / 4 for part in (rows[:4], rows[-4:]))
     assert abs(last - first) < 0.15
+
+
+def test_the_temperature_rises_with_the_steps_and_the_trainer_scores_under_the_same(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    fields = {"mode": "sync", "num_steps": 4, "initial_temperature": 0.5, "temperature_steps": 2}
+    _, rows = run(tmp_path / "run", tiny_folder, fields)
+    sampled = {
+        group.admitted_step: {s.temperature for m in group.members for s in m.spans if s.kind is SpanKind.COMPLETION}
+        for group in groups_of(tmp_path / "run")
+    }
+    assert sampled == {0: {0.5}, 1: {0.75}, 2: {1.0}, 3: {1.0}}
+    assert max(row.stats.max_abs_mismatch for row in rows) < 1e-4

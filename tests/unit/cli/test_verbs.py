@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from flightschool.cli.jobs import find_job, note_job
 from flightschool.cli.rollout import spread
 from flightschool.cli.train import rooted
+from flightschool.environments import load_environment
+from flightschool.errors import NotFoundError
 from flightschool.records import Task
 from flightschool.reports import ReportData
-from flightschool.stations import JobSettings
+from flightschool.stations import JobSettings, run_name
 from flightschool.store import Workspace
 
 Run = Callable[..., Any]
@@ -34,6 +37,19 @@ CHAT = {
     ],
     "metadata": {"success": True},
 }
+
+
+def test_a_job_is_found_by_the_run_that_it_makes(tmp_path: Path) -> None:
+    settings = JobSettings()
+    with Workspace.create(tmp_path / "w") as space:
+        run_in = load_environment(settings.environment.name, space)
+        commands = ("flightschool quickstart --seed 0",)
+        first = note_job(space, settings, job="quickstart", model=tmp_path, report="report.html", commands=commands)
+        other = settings.model_copy(update={"seed": 1})
+        note_job(space, other, job="quickstart", model=tmp_path, report="report.html", commands=commands)
+        assert find_job(space, run_name("quickstart", settings, run_in, tmp_path)) == first
+        with pytest.raises(NotFoundError, match="no job of this workspace"):
+            find_job(space, "quickstart-00000000")
 
 
 @pytest.fixture

@@ -45,6 +45,28 @@ async def test_two_turns_form_one_chain_and_nothing_is_rendered_twice() -> None:
     assert engine.requests[1].seed != engine.requests[0].seed
 
 
+async def test_what_is_shared_is_the_whole_prompt_or_all_of_it_before_the_last_message() -> None:
+    prompts = {}
+    for shared in ("prompt", "opening"):
+        engine = SpokenEngine(["hello"])
+        talk = Session("s", engine, ByteTokenizer(), Sampling(max_new_tokens=200, shared=shared), seed=7)
+        await talk.complete(OPENING, [TOOL])
+        prompts[shared] = engine.requests[0]
+    whole, opening = prompts["prompt"], prompts["opening"]
+    assert whole.token_ids_T == opening.token_ids_T
+    assert whole.prefix_length == len(whole.token_ids_T)
+    shown = ByteTokenizer().decode(opening.token_ids_T[: opening.prefix_length])
+    assert shown == "Help.\nTools:\nget_price(item, unit?): price of an item"
+
+
+async def test_results_of_one_turn_stand_in_one_turn_of_the_prompt_whatever_is_shared() -> None:
+    results = [Message(role="tool", content=f"r{i}", tool_call_id=f"c{i}") for i in range(2)]
+    engine = SpokenEngine(["hello"])
+    talk = Session("s", engine, ByteTokenizer(), Sampling(max_new_tokens=200, shared="opening"), seed=7)
+    await talk.complete([*OPENING, *results], [])
+    assert "Result: r0\nResult: r1" in ByteTokenizer().decode(engine.requests[0].token_ids_T)
+
+
 async def test_the_prompt_shows_guidance_and_tools_with_optional_arguments_marked() -> None:
     engine = SpokenEngine(["hello"])
     await session(engine).complete(OPENING, [TOOL])

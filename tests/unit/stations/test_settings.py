@@ -52,6 +52,16 @@ def test_weather_and_seed_of_the_job_reach_the_training() -> None:
     assert training_settings(settings).noise == settings.faults.training
 
 
+def test_training_takes_the_time_that_the_other_stations_leave() -> None:
+    settings = embedded("quickstart.toml").model_copy(update={"time_limit_s": 400.0})
+    assert training_settings(settings, elapsed_s=80.0, measuring_s=40.0).time_limit_s == 400 - 80 - 1.3 * 40 - 20
+    assert training_settings(settings, elapsed_s=390.0, measuring_s=40.0).time_limit_s == 30
+    shorter = settings.training.model_copy(update={"time_limit_s": 5.0})
+    assert training_settings(settings.model_copy(update={"training": shorter})).time_limit_s == 5
+    unlimited = settings.model_copy(update={"time_limit_s": None})
+    assert training_settings(unlimited, elapsed_s=80.0).time_limit_s is None
+
+
 def test_the_control_shuffles_rewards_and_is_shorter() -> None:
     settings = embedded("quickstart.toml")
     evaluation = settings.evaluation.model_copy(update={"negative_control_steps": 3})
