@@ -165,6 +165,13 @@ def _tell_fidelity(fidelity: Fidelity) -> None:
 
     parts = f"reads {share(fidelity.reads)}, writes {share(fidelity.writes)}"
     output.say(f"recorded calls reproduced: {share(fidelity.calls)}; {parts}")
+    left_out = [
+        (fidelity.num_unmatched, "episodes whose task the environment does not have"),
+        (fidelity.num_incomplete, "calls whose recording is not whole"),
+    ]
+    for number, what in left_out:
+        if number:
+            output.say(f"not compared: {number} {what}")
     agreement = fidelity.agreement
     output.say(
         f"checks agree with {share(agreement.successes)} recorded successes, {share(agreement.failures)} failures"

@@ -63,10 +63,12 @@ class LiveTell:
     def step(self, row: StepProgress) -> None:
         """One optimizer step."""
         if row.step == 1:
-            self._line("        step  success  reward  tokens  calls  entropy  stale  tok/s  groups  idle", style="dim")
+            self._line(
+                "        step  success  reward  tokens  calls  temp  entropy  stale  tok/s  groups  idle", style="dim"
+            )
         self._line(
             f"        {row.step:>4}  {_bar(row.success)} {row.success:4.2f}  {row.reward_total:6.3f}  "
-            f"{row.completion_tokens:6.1f}  {row.tool_calls:5.2f}  {row.stats.entropy:7.3f}  "
+            f"{row.completion_tokens:6.1f}  {row.tool_calls:5.2f}  {row.temperature:4.2f}  {row.stats.entropy:7.3f}  "
             f"{row.staleness_mean:5.2f}  {row.tokens_per_s:5.0f}  {row.num_groups}+{row.num_zero_advantage}  "
             f"{row.trainer_idle:4.0%}  eta {row.eta_s:.0f} s"
         )

@@ -112,12 +112,13 @@ async def evaluate_async(
     async def one(task: Task, repeat: int) -> EvaluationItem:
         nonlocal num_done
         item_seed = derive_seed("evaluation", suite.digest, seed, task.id, repeat)
+        group = f"{run}:{task.id}"
         async with gate:
             for number in range(MAX_RETRIES + 1):
                 attempt = await runner.attempt(
                     task,
                     policy,
-                    group=f"{run}:{task.id}",
+                    group=group,
                     index=repeat,
                     number=number,
                     seed=item_seed,
@@ -132,8 +133,8 @@ async def evaluate_async(
             progress(num_done, len(jobs))
         return _item(task, shares, attempt)
 
-    clean = weather_profile is None or weather_profile.is_clean
     items = await asyncio.gather(*(one(task, repeat) for task, repeat in jobs))
+    weather = None if weather_profile is None or weather_profile.is_clean else weather_profile
     return EvaluationRun(
         id=run,
         suite=suite.name,
@@ -141,8 +142,8 @@ async def evaluate_async(
         environment=environment.name,
         environment_digest=environment.digest,
         policy=policy.name,
-        noise=CLEAN if clean or weather_profile is None else weather_profile.label,
-        noise_digest="" if clean or weather_profile is None else weather_profile.digest,
+        noise=CLEAN if weather is None else weather.label,
+        noise_digest="" if weather is None else weather.digest,
         composition_digest=composition.digest,
         repeats=repeats,
         seed=seed,

@@ -5,12 +5,13 @@ house is decided here; the gates stand in the rooms and raise.
 """
 
 from flightschool.stations.collecting import Collected, collect
+from flightschool.stations.flown import Flown, JobResult, Measured
 from flightschool.stations.gates import admit, audit, freeze, frozen_suites
 from flightschool.stations.measuring import EVALUATION_KIND, Pilot, checkride, measure, open_pilot
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Quiet, Tell
 from flightschool.stations.training_station import control_settings, fly, run_name, training_settings
-from flightschool.stations.writing import Flown, JobResult, Measured, write_up
+from flightschool.stations.writing import write_up
 
 __all__ = [
     "EVALUATION_KIND",

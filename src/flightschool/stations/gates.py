@@ -89,7 +89,7 @@ def admit(
     require_sound(store, environment, sound or candidates)  # with nothing sound, the refusal names what bars them
     pool = TrainingPool(sound, suites=suites, environment=environment)
     runner = EpisodeRunner(environment, composition, run="screening")
-    policy = pilot.policy(settings.training.temperature_at(0))
+    policy = pilot.policy(settings.training.first_temperature)
 
     def roll(tasks: Sequence[Task], seed: int) -> list[Attempt]:
         return run_attempts(runner, tasks, policy, seed=seed, concurrency=settings.evaluation.concurrency)

@@ -35,7 +35,9 @@ class GroupRunner(Protocol):
 class GenerationStation(Protocol):
     """What the orchestrator needs of generation."""
 
-    async def make_group(self, task: Task, group: str, admitted_step: int, seed: int) -> EpisodeGroup:
+    async def make_group(
+        self, task: Task, group: str, admitted_step: int, seed: int, temperature: float
+    ) -> EpisodeGroup:
         """Generate and judge one group."""
         ...
 
@@ -78,12 +80,14 @@ class LocalGeneration:
         self._tokenizer = loaded.tokenizer
         self._name = f"run:{run}"
 
-    async def make_group(self, task: Task, group: str, admitted_step: int, seed: int) -> EpisodeGroup:
+    async def make_group(
+        self, task: Task, group: str, admitted_step: int, seed: int, temperature: float
+    ) -> EpisodeGroup:
         """See ``GenerationStation``."""
         noisy = self._noise is not None and is_noisy(self._settings, seed)
         return await self._runner.group(
             task,
-            self._policy(admitted_step),
+            self._policy(temperature),
             size=self._settings.group_size,
             group=group,
             admitted_step=admitted_step,
@@ -91,10 +95,8 @@ class LocalGeneration:
             weather_profile=self._noise if noisy else None,
         )
 
-    def _policy(self, step: int) -> Policy:
-        sampling = Sampling(
-            temperature=self._settings.temperature_at(step), max_new_tokens=self._settings.max_new_tokens
-        )
+    def _policy(self, temperature: float) -> Policy:
+        sampling = Sampling(temperature=temperature, max_new_tokens=self._settings.max_new_tokens)
         return EnginePolicy(self.engine, self._tokenizer, self._name, sampling)
 
     async def apply_weights(self, version: WeightsVersion) -> None:

@@ -50,6 +50,8 @@ class Admitted(Record, frozen=True, kw_only=True, tag="admitted"):
     group: str
     task: Task
     admitted_step: int
+    temperature: float
+    """Sampling temperature of the group."""
 
 
 class Finished(Record, frozen=True, kw_only=True, tag="finished"):
@@ -139,6 +141,8 @@ class Recovery(Record, frozen=True, kw_only=True):
     readmit: tuple[Admitted, ...] = ()
     """Admissions to repeat, in the order of their ordinals."""
     next_ordinal: int = 0
+    temperature: float | None = None
+    """Sampling temperature at which the last group was admitted; None at the start of a run."""
     num_dropped: int = 0
     """Finished groups that can no longer train: too old, or sampled under dead weights."""
 
@@ -174,6 +178,7 @@ def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Rec
         offer=tuple(finished[ordinal] for ordinal in open_ if ordinal in finished),
         readmit=tuple(admitted[ordinal] for ordinal in open_ if ordinal not in finished),
         next_ordinal=max(admitted, default=-1) + 1,
+        temperature=next((e.temperature for e in reversed(entries) if isinstance(e, Admitted)), None),
         num_dropped=num_dropped,
     )
 

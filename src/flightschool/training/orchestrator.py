@@ -57,11 +57,12 @@ from flightschool.training.messages import (
 from flightschool.training.progress import Meter, MetricsFile, ProgressCallback
 from flightschool.training.queue import SampleQueue, Waiting
 from flightschool.training.settings import TrainingSettings
+from flightschool.training.temperature import Temperature
 
 __all__ = ["ApplyWeights", "MakeGroup", "Orchestrator", "TrainResult"]
 
-MakeGroup = Callable[[Task, str, int, int], Awaitable[EpisodeGroup]]
-"""(task, group id, version admitted under, seed) → the finished group."""
+MakeGroup = Callable[[Task, str, int, int, float], Awaitable[EpisodeGroup]]
+"""(task, group id, version admitted under, seed, temperature) → the finished group."""
 ApplyWeights = Callable[[WeightsVersion], Awaitable[None]]
 """Makes the engine use a published version; returns once new tokens come from it."""
 
@@ -136,6 +137,7 @@ class Orchestrator:
         self._consumed = list(recovery.consumed)
         self._queue = SampleQueue(settings, recovery.step)
         self._engine_step = recovery.step
+        self._temperature = Temperature(settings, recovery.temperature)
         self._algorithm = ALGORITHMS[settings.algorithm]
         self._weights = TermWeights(process=settings.process_weight, latency=settings.latency_weight)
         self._meter = Meter(
@@ -143,6 +145,7 @@ class Orchestrator:
             num_steps=settings.num_steps,
             first_step=recovery.step,
             groups_per_step=settings.groups_per_step,
+            time_limit_s=settings.time_limit_s,
         )
         self._metrics = MetricsFile(self._folder.metrics)
         self._counters = _Counters()
@@ -208,12 +211,19 @@ class Orchestrator:
             self._next_ordinal += 1
         group = f"g{ordinal:06d}" + (f".{incarnation}" if incarnation else "")
         return Admitted(
-            incarnation=incarnation, ordinal=ordinal, group=group, task=task, admitted_step=self._engine_step
+            incarnation=incarnation,
+            ordinal=ordinal,
+            group=group,
+            task=task,
+            admitted_step=self._engine_step,
+            temperature=self._temperature.value,
         )
 
     async def _work(self, admission: Admitted) -> None:
         seed = derive_seed("group", self._settings.seed, admission.ordinal)
-        group = await self._make_group(admission.task, admission.group, admission.admitted_step, seed)
+        group = await self._make_group(
+            admission.task, admission.group, admission.admitted_step, seed, admission.temperature
+        )
         finished = Finished(incarnation=admission.incarnation, ordinal=admission.ordinal, group=group)
         self._journal.append(finished)
         self._queue.offer(admission.ordinal, group)
@@ -310,7 +320,8 @@ class Orchestrator:
         self._queue.stepped(version)
         if reply.version is not None:
             await self._use(reply.version)
-        row = self._meter.step(before, version, reply.stats)
+        row = self._meter.step(before, version, reply.stats, self._temperature.value)
+        self._temperature.step(row.success)
         self._metrics.write(row)
         if self._progress is not None:
             self._progress(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -42,6 +43,8 @@ class StepProgress(Record, frozen=True, kw_only=True):
     num_zero_advantage: int
     """Groups consumed without a gradient."""
     num_infra_failures: int
+    temperature: float
+    """Sampling temperature of groups admitted just before the step."""
     staleness_mean: float
     """Over trained tokens."""
     staleness_max: int
@@ -59,7 +62,7 @@ class StepProgress(Record, frozen=True, kw_only=True):
     wall_s: float
     """Since this incarnation began."""
     eta_s: float
-    """Until the last step, at the mean pace so far."""
+    """Until the last step at the mean pace so far, or until the time limit if that comes first."""
 
 
 ProgressCallback = Callable[[StepProgress], None]
@@ -81,7 +84,16 @@ class MetricsFile:
 class Meter:
     """Collects what happened between two steps."""
 
-    def __init__(self, *, incarnation: int, num_steps: int, first_step: int, groups_per_step: int) -> None:
+    def __init__(
+        self,
+        *,
+        incarnation: int,
+        num_steps: int,
+        first_step: int,
+        groups_per_step: int,
+        time_limit_s: float | None = None,
+    ) -> None:
+        self._time_limit_s = math.inf if time_limit_s is None else time_limit_s
         self._incarnation = incarnation
         self._num_steps = num_steps
         self._first_step = first_step
@@ -109,7 +121,7 @@ class Meter:
         self._states.append(state)
         self._consumed_lengths += [member.num_completion_tokens for member in group.baseline]
 
-    def step(self, version_before: int, version: int, stats: StepStats) -> StepProgress:
+    def step(self, version_before: int, version: int, stats: StepStats, temperature: float) -> StepProgress:
         """Close the interval."""
         for group, state in zip(self._groups, self._states, strict=True):
             if state is GroupState.COMPLETE:
@@ -117,7 +129,8 @@ class Meter:
         members = [member for group in self._groups for member in group.baseline]
         now = time.monotonic()
         interval = max(1e-9, now - self._since)
-        made = max(1, version - self._first_step)
+        wall_s = now - self._started
+        left_s = wall_s / max(1, version - self._first_step) * (self._num_steps - version)
         num_gradient = self._states.count(GroupState.COMPLETE)
         self.max_staleness = max([self.max_staleness, *self._ages])
         row = StepProgress(
@@ -129,6 +142,7 @@ class Meter:
             num_groups=num_gradient,
             num_zero_advantage=len(self._groups) - num_gradient,
             num_infra_failures=sum(len(group.members) - len(group.baseline) for group in self._groups),
+            temperature=temperature,
             staleness_mean=sum(age * n for age, n in self._ages.items()) / max(1, self._ages.total()),
             staleness_max=max(self._ages, default=0),
             staleness_histogram=dict(sorted(self._ages.items())),
@@ -137,8 +151,8 @@ class Meter:
             trainer_idle=max(0.0, 1.0 - stats.seconds / interval),
             length_bias=self.length_bias(),
             batch_inflation=num_gradient / self._groups_per_step,
-            wall_s=now - self._started,
-            eta_s=(now - self._started) / made * (self._num_steps - version),
+            wall_s=wall_s,
+            eta_s=max(0.0, min(left_s, self._time_limit_s - wall_s)),
         )
         self._reset()
         return row

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from flightschool.config import Settings
 
@@ -47,10 +47,10 @@ class TrainingSettings(Settings):
     temperature: float = Field(default=1.0, gt=0.0)
     """Sampling temperature; the trainer scores tokens under the same."""
     initial_temperature: float | None = Field(default=None, gt=0.0)
-    """Sampling temperature at step 0, from where it moves to ``temperature`` in equal steps. A model that solves a task
-    greedily and never by sampling learns nothing from samples; below 1 its groups carry signal from the start."""
-    temperature_steps: int = Field(default=8, ge=1)
-    """Steps from ``initial_temperature`` to ``temperature``."""
+    """Sampling temperature at the beginning; it rises to ``temperature`` as the policy succeeds (see the module of that
+    name). None: sampled at ``temperature`` throughout."""
+    temperature_rise: float = Field(default=0.05, gt=0.0)
+    """By how much it rises after a step, at most."""
     max_new_tokens: int = Field(default=64, ge=1)
     """Longest completion of one turn."""
     max_context: int = Field(default=1024, ge=16)
@@ -91,9 +91,13 @@ class TrainingSettings(Settings):
     time_limit_s: float | None = Field(default=None, gt=0.0)
     """Wall time after which no further step is begun."""
 
-    def temperature_at(self, step: int) -> float:
-        """Sampling temperature of groups that are admitted at a step."""
-        if self.initial_temperature is None or step >= self.temperature_steps:
-            return self.temperature
-        share = step / self.temperature_steps
-        return (1.0 - share) * self.initial_temperature + share * self.temperature
+    @property
+    def first_temperature(self) -> float:
+        """Sampling temperature of the first groups."""
+        return self.temperature if self.initial_temperature is None else self.initial_temperature
+
+    @model_validator(mode="after")
+    def _rising(self) -> TrainingSettings:
+        if self.first_temperature > self.temperature:
+            raise ValueError("initial_temperature of at most temperature: it only rises")
+        return self

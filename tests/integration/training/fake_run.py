@@ -41,7 +41,9 @@ class FakeGeneration:
     async def close(self) -> None:
         pass
 
-    async def make_group(self, task: Task, group: str, admitted_step: int, seed: int) -> EpisodeGroup:
+    async def make_group(
+        self, task: Task, group: str, admitted_step: int, seed: int, temperature: float
+    ) -> EpisodeGroup:
         chance = derive_random("fake", seed)
         flat = chance.random() < 0.2
         members = await asyncio.gather(*(self._member(group, index, seed, flat) for index in range(3)))

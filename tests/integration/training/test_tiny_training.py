@@ -36,11 +36,12 @@ TASKS = [Task(id=f"t{i}", family=f"f{i}", stratum="s", instruction=f"go {i}", in
 
 
 class BanditRunner:
-    """One turn; the reward is the share of sampled tokens with an even id."""
+    """One turn; the outcome is the share of sampled tokens with an even id, plus ``bonus`` (1: everyone succeeds)."""
 
-    def __init__(self, die_after: int = 1 << 30) -> None:
+    def __init__(self, die_after: int = 1 << 30, bonus: float = 0.0) -> None:
         self.num_groups = 0
         self._die_after = die_after
+        self._bonus = bonus
 
     async def group(
         self,
@@ -66,7 +67,7 @@ class BanditRunner:
         spans = endpoint.spans()
         endpoint.close()
         sampled = [token for span in spans if span.kind is SpanKind.COMPLETION for token in span.token_ids_T]
-        share = sum(token % 2 == 0 for token in sampled) / len(sampled)
+        share = sum(token % 2 == 0 for token in sampled) / len(sampled) + self._bonus
         return Attempt(
             id=f"{group}:{index}",
             run="r",
@@ -172,14 +173,15 @@ def test_shuffled_rewards_teach_nothing(tiny_folder: Path, tmp_path: Path) -> No
     assert abs(last - first) < 0.15
 
 
-def test_the_temperature_rises_with_the_steps_and_the_trainer_scores_under_the_same(
+def test_the_temperature_rises_with_success_and_the_trainer_scores_under_the_same(
     tiny_folder: Path, tmp_path: Path
 ) -> None:
-    fields = {"mode": "sync", "num_steps": 4, "initial_temperature": 0.5, "temperature_steps": 2}
-    _, rows = run(tmp_path / "run", tiny_folder, fields)
+    fields = {"mode": "sync", "num_steps": 4, "initial_temperature": 0.5, "temperature_rise": 0.25}
+    _, rows = run(tmp_path / "run", tiny_folder, fields, BanditRunner(bonus=1.0))
     sampled = {
         group.admitted_step: {s.temperature for m in group.members for s in m.spans if s.kind is SpanKind.COMPLETION}
         for group in groups_of(tmp_path / "run")
     }
     assert sampled == {0: {0.5}, 1: {0.75}, 2: {1.0}, 3: {1.0}}
+    assert [row.temperature for row in rows] == [0.5, 0.75, 1.0, 1.0]
     assert max(row.stats.max_abs_mismatch for row in rows) < 1e-4

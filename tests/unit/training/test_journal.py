@@ -33,7 +33,9 @@ def write(path: Path, entries: Iterable[Entry]) -> None:
 
 
 def admitted(ordinal: int, incarnation: int = 0, step: int = 0) -> Admitted:
-    return Admitted(incarnation=incarnation, ordinal=ordinal, group=f"g{ordinal}", task=TASK, admitted_step=step)
+    return Admitted(
+        incarnation=incarnation, ordinal=ordinal, group=f"g{ordinal}", task=TASK, admitted_step=step, temperature=1.0
+    )
 
 
 def manifest(step: int, consumed: tuple[str, ...], lineage: tuple[tuple[int, int], ...]) -> Manifest:

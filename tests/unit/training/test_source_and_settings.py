@@ -61,12 +61,6 @@ def test_the_noisy_share_is_a_share_of_groups() -> None:
     assert not any(is_noisy(TrainingSettings(noisy_share=0.0), seed) for seed in range(50))
 
 
-def test_the_temperature_moves_in_equal_steps_from_its_first_to_its_last_value() -> None:
-    settings = TrainingSettings(initial_temperature=0.6, temperature_steps=4)
-    assert [settings.temperature_at(step) for step in range(6)] == pytest.approx([0.6, 0.7, 0.8, 0.9, 1.0, 1.0])
-    assert TrainingSettings(temperature=0.8).temperature_at(0) == 0.8
-
-
 def test_the_package_imports_without_torch() -> None:
     code = "import sys, flightschool.training; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
