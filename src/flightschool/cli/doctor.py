@@ -48,7 +48,7 @@ def doctor() -> None:
 
 def examine() -> list[Finding]:
     """All findings, in the order they are shown."""
-    checks: tuple[Callable[[], Finding], ...] = (
+    checks: tuple[Callable[[], Finding | list[Finding]], ...] = (
         _python,
         _torch,
         _accelerator,
@@ -58,10 +58,14 @@ def examine() -> list[Finding]:
         _sqlite,
         _models,
         _workspace,
-        _sandbox,
+        _sandboxes,
         _servers,
     )
-    return [check() for check in checks]
+    found: list[Finding] = []
+    for check in checks:
+        said = check()
+        found += said if isinstance(said, list) else [said]
+    return found
 
 
 def _python() -> Finding:
@@ -151,12 +155,22 @@ def _workspace() -> Finding:
     return Finding(name="workspace", state="ok", found=f"{space.root}, records in {location}")
 
 
-def _sandbox() -> Finding:
-    return Finding(
-        name="sandbox",
-        state="note",
-        found="not built yet: policies that execute code cannot be run; policies that call tools need no sandbox",
-    )
+def _sandboxes() -> list[Finding]:
+    """Every mechanism, best first, each tried for real; then which one would be used."""
+    import asyncio
+
+    from flightschool.sandbox import try_mechanisms
+
+    tried = asyncio.run(try_mechanisms())
+    working = [one.name for one in tried if one.works]
+    lines = [
+        Finding(name=f"sandbox {one.name}", state="ok" if one.works else "note", found=one.found, mend=one.mend)
+        for one in tried
+    ]
+    if working:
+        return [*lines, Finding(name="sandbox", state="ok", found=f"{working[0]} is used for code that policies run")]
+    found = "none works: policies that execute code cannot be run; policies that call tools need no sandbox"
+    return [*lines, Finding(name="sandbox", state="note", found=found, mend="see the lines above")]
 
 
 def _servers() -> Finding:

@@ -6,7 +6,7 @@ to learn from; once it mostly succeeds there, a little more heat shows what it s
 heats a policy that has not learned anything yet back into noise (docs/experiments.md), so success leads:
 
     s ← (s + success of the step) / 2
-    T ← min(T + rise, last)   if s ≥ 0.4,      T ← max(T − rise, first)   if s < 0.1,      T otherwise
+    T ← min(T + rise, last)   if s ≥ 0.3,      T ← max(T − rise, first)   if s < 0.1,      T otherwise
 
 Nothing becomes inexact: every span records the temperature it was sampled under, and the trainer scores under the same.
 
@@ -20,7 +20,7 @@ from flightschool.training.settings import TrainingSettings
 
 __all__ = ["Temperature"]
 
-RISES_FROM = 0.4
+RISES_FROM = 0.3
 FALLS_BELOW = 0.1
 
 

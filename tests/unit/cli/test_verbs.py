@@ -114,8 +114,8 @@ def test_train_takes_a_configuration_or_a_run(run: Run, space: Path) -> None:
 def test_doctor_names_what_is_not_built(run: Run, space: Path) -> None:
     found = {check["name"]: check for check in run("doctor", "--json").json["checks"]}
     assert found["python"]["state"] == "ok"
-    assert found["sandbox"]["state"] == "note"
-    assert "not built yet" in found["sandbox"]["found"]
+    assert found["other engines"]["state"] == "note"
+    assert "not built yet" in found["other engines"]["found"]
     assert str(space) in found["workspace"]["found"]
 
 

@@ -1,0 +1,132 @@
+"""Task folders: which format one has, reading one, walking over thousands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from flightschool.environments.terminal.contents import list_contents
+from flightschool.environments.terminal.harbor import SETTINGS_FILE, read_harbor
+from flightschool.environments.terminal.records import TaskFormat, TerminalTask, UnreadableTask
+from flightschool.environments.terminal.terminal_bench import SETTINGS_FILES, read_terminal_bench
+from flightschool.errors import InputError
+
+__all__ = ["detect_format", "iter_tasks", "read_folder"]
+
+MAX_DEPTH = 12
+"""Folders between what was named and a task."""
+
+
+def detect_format(folder: Path) -> TaskFormat | None:
+    """The format of a folder by the files at its top; None: it is no task.
+
+    ``task.toml`` outranks ``task.yaml``: a folder that was translated keeps its old file. A folder with an instruction
+    and tests beside it is a Harbor task that lost its settings, which reading it will say.
+    """
+    try:
+        return _format_of({entry.name for entry in folder.iterdir()})
+    except OSError:
+        return None
+
+
+def _format_of(names: set[str]) -> TaskFormat | None:
+    if SETTINGS_FILE in names:
+        return TaskFormat.HARBOR
+    if names.intersection(SETTINGS_FILES):
+        return TaskFormat.TERMINAL_BENCH_1
+    if "instruction.md" in names and names & {"environment", "tests", "steps"}:
+        return TaskFormat.HARBOR
+    return None
+
+
+def read_folder(path: Path, named: Path | None = None) -> TerminalTask:
+    """Read one task folder. Nothing is run and no link is followed out of it.
+
+    Args:
+        path: the folder.
+        named: what the user named; the task's id is the path relative to it. Left out, the user named the folder.
+
+    Raises:
+        InputError: it is no task folder, or the format's rules are broken; names the file and the mend.
+    """
+    contents = list_contents(path)
+    format_ = _format_of({entry_path for entry_path in contents.entries if "/" not in entry_path})
+    task_id = _id(path, named or path)
+    if format_ is TaskFormat.HARBOR:
+        return read_harbor(contents, task_id)
+    if format_ is TaskFormat.TERMINAL_BENCH_1:
+        return read_terminal_bench(contents, task_id)
+    raise InputError(
+        "not a task folder",
+        where=str(path),
+        expected=f"{SETTINGS_FILE} (Harbor) or {SETTINGS_FILES[0]} (Terminal-Bench 1)",
+        mend="name the folder of a task, or one that holds tasks",
+    )
+
+
+def iter_tasks(parent: Path) -> Iterator[TerminalTask | UnreadableTask]:
+    """All tasks at or below ``parent``, in order of their paths, one in memory at a time.
+
+    A folder that should be a task and cannot be read is an ``UnreadableTask``, and the walk goes on. Folders inside a
+    task, hidden folders and links are not searched.
+
+    Raises:
+        InputError: ``parent`` is no folder (at once), or holds no task at all (when the walk ends).
+    """
+    if not parent.is_dir():
+        raise InputError(
+            "not a folder", where=str(parent), expected="a task folder or one that holds tasks", mend="check the path"
+        )
+    return _walk(parent)
+
+
+def _walk(parent: Path) -> Iterator[TerminalTask | UnreadableTask]:
+    num_found = 0
+    todo = [(parent, 0)]
+    while todo:
+        folder, depth = todo.pop()
+        names, below = _look(folder)
+        if _format_of(names) is not None:
+            num_found += 1
+            yield _read_or_report(folder, parent)
+        elif depth < MAX_DEPTH:
+            todo += [(folder / name, depth + 1) for name in reversed(below)]
+    if not num_found:
+        raise InputError(
+            "no task folder",
+            where=str(parent),
+            expected=f"folders with {SETTINGS_FILE} or {SETTINGS_FILES[0]}",
+            mend="name a folder that holds tasks",
+        )
+
+
+def _look(folder: Path) -> tuple[set[str], list[str]]:
+    """Names in a folder, and those of its plain folders in order. One that cannot be listed counts as empty."""
+    try:
+        with os.scandir(folder) as found:
+            entries = list(found)
+    except OSError:
+        return set(), []
+    below = sorted(e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False))
+    return {entry.name for entry in entries}, below
+
+
+def _read_or_report(folder: Path, parent: Path) -> TerminalTask | UnreadableTask:
+    try:
+        return read_folder(folder, parent)
+    except InputError as error:
+        problem = error
+    except OSError as error:
+        problem = InputError(
+            f"cannot be read: {error.strerror}",
+            where=str(error.filename),
+            expected="readable files",
+            mend="check rights",
+        )
+    return UnreadableTask(id=_id(folder, parent), folder=str(folder), **problem.as_dict())
+
+
+def _id(folder: Path, named: Path) -> str:
+    relative = folder.relative_to(named).as_posix() if folder.is_relative_to(named) else folder.name
+    return (folder.name or folder.resolve().name) if relative == "." else relative

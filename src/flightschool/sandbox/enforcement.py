@@ -1,0 +1,58 @@
+"""The honest lines: which limit is kept by what, and how exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from flightschool.sandbox.records import Enforcement, SandboxSpec
+
+__all__ = ["native_enforcement", "spawned_enforcement"]
+
+
+def native_enforcement(spec: SandboxSpec, mode: str, without: Collection[str]) -> tuple[Enforcement, ...]:
+    """Of the native mechanism (its agent is the same in the others)."""
+    limits = spec.limits
+    kernel = limits.pids * limits.address_space_bytes
+    ids = "host ids from an unprivileged range of its own" if mode == "range" else "the caller's own id, never 0"
+    lines = [
+        Enforcement(
+            limit="memory_bytes",
+            mechanism="watcher in the sandbox: summed resident sets, then proportional ones; kills everything",
+            bound=f"{limits.memory_bytes} bytes, and for a moment what fills between two looks (5 to 200 ms); "
+            f"by the kernel alone: pids x address space = {kernel} bytes",
+        ),
+        Enforcement(limit="address_space_bytes", mechanism="RLIMIT_AS", bound="exact, each process"),
+        Enforcement(limit="pids", mechanism="RLIMIT_NPROC, counted in the sandbox's user namespace", bound="exact"),
+        Enforcement(limit="disk_bytes", mechanism="size of its tmpfs", bound="exact; beside memory_bytes, not in it"),
+        Enforcement(limit="inodes", mechanism="nr_inodes of its tmpfs", bound="exact"),
+        Enforcement(limit="open_files", mechanism="RLIMIT_NOFILE", bound="exact, each process"),
+        Enforcement(
+            limit="cpu_s",
+            mechanism="watcher in the sandbox; RLIMIT_CPU for each command",
+            bound="and for a moment pids x 200 ms; how fast they are used is not limited",
+        ),
+        Enforcement(
+            limit="wall_s", mechanism="clock of the agent, then of the launcher", bound="30 s more if the agent hangs"
+        ),
+        Enforcement(limit="network", mechanism="network namespace with loopback only; socket families", bound="none"),
+        Enforcement(limit="ids", mechanism="user namespace", bound=ids),
+    ]
+    if without:
+        lines.append(Enforcement(limit="WEAKENED", mechanism="by request", bound=f"left out: {', '.join(without)}"))
+    return tuple(lines)
+
+
+def spawned_enforcement(spec: SandboxSpec, *, inodes: str, shm_bytes: int) -> tuple[Enforcement, ...]:
+    """Of a mechanism that makes the walls itself and runs the agent inside."""
+    lines = []
+    for line in native_enforcement(spec, "single", ()):
+        if line.limit == "inodes":
+            lines.append(Enforcement(limit="inodes", mechanism=inodes, bound="see the mechanism"))
+        elif line.limit == "disk_bytes":
+            bound = f"exact for each, and {shm_bytes} bytes of /dev/shm beside"
+            lines.append(Enforcement(limit="disk_bytes", mechanism="size of its tmpfs", bound=bound))
+        elif line.limit == "wall_s":
+            lines.append(Enforcement(limit="wall_s", mechanism="clock of the agent", bound="exact while it answers"))
+        else:
+            lines.append(line)
+    return tuple(lines)

@@ -1,0 +1,136 @@
+"""The native mechanism: namespaces made by a launcher process of our own, without a daemon and without root."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Collection
+from typing import Final
+
+from flightschool.errors import InfrastructureError, InputError
+from flightschool.sandbox.enforcement import native_enforcement
+from flightschool.sandbox.launching import Launcher, plan_of
+from flightschool.sandbox.live import AgentSandbox, closing
+from flightschool.sandbox.node.plan import DEFENCES
+from flightschool.sandbox.node.syscalls import MACHINE, NUMBERS
+from flightschool.sandbox.records import Mechanism, SandboxSpec
+
+__all__ = ["NativeProvider"]
+
+_MODES: Final = ("range", "single")
+
+
+class NativeProvider:
+    """Sandboxes by namespaces. The launcher is started with the first one, and again if it was killed.
+
+    Args:
+        mode: ``range`` maps the sandbox's ids to an unprivileged range of the host's (needs root); ``single`` maps one
+            id to the caller's own (refused for root: it would be the host's root).
+        without: defences to leave out (``node.plan.DEFENCES``). For tests that show what a defence is good for; a
+            weakened sandbox says so in its ``enforcement``.
+
+    Raises:
+        InputError: an unknown mode or defence, or ``single`` as root.
+    """
+
+    harvests_after_stop = True
+
+    def __init__(self, *, mode: str | None = None, without: Collection[str] = ()) -> None:
+        self._mode = mode or ("range" if os.geteuid() == 0 else "single")
+        if self._mode not in _MODES or set(without) - set(DEFENCES):
+            raise InputError(
+                f"mode {mode!r} without {sorted(without)}",
+                where="NativeProvider",
+                expected=f"one of {_MODES}; defences of {DEFENCES}",
+                mend="correct the name",
+            )
+        if self._mode == "single" and os.geteuid() == 0:
+            raise InputError(
+                "one id mapped to the host's root", where="mode", expected="range, as root", mend="leave mode out"
+            )
+        self._without = sorted(without)
+        self._launcher: Launcher | None = None
+        self._boxes: set[AgentSandbox] = set()
+
+    @property
+    def name(self) -> str:
+        """``native-range`` or ``native-single``."""
+        return f"native-{self._mode}"
+
+    @contextlib.asynccontextmanager
+    async def open(self, spec: SandboxSpec) -> AsyncIterator[AgentSandbox]:
+        """A fresh sandbox for a block (see ``protocols.SandboxProvider``)."""
+        async with closing(await self.start(spec)) as box:
+            yield box
+
+    async def start(self, spec: SandboxSpec) -> AgentSandbox:
+        """A fresh sandbox (see ``protocols.SandboxProvider``)."""
+        if not NUMBERS:
+            raise InputError(
+                f"machine {MACHINE}", where="native", expected="x86_64 or aarch64", mend="use another mechanism"
+            )
+        launcher = await self._running_launcher()
+        number, channel = await launcher.open_box(plan_of(spec, self._mode, self._without))
+        destroyed: list[AgentSandbox] = []
+
+        async def destroy() -> None:
+            self._boxes.difference_update(destroyed)
+            await launcher.close_box(number)
+
+        enforcement = native_enforcement(spec, self._mode, self._without)
+        box = AgentSandbox(spec, channel, destroy, enforcement)
+        destroyed.append(box)
+        self._boxes.add(box)
+        try:
+            await box.ready()
+        except BaseException:
+            await asyncio.shield(box.close())
+            raise
+        return box
+
+    async def try_out(self) -> Mechanism:
+        """Make one sandbox and run ``true`` in it."""
+        try:
+            async with self.open(SandboxSpec()) as box:
+                result = await box.exec(["true"], timeout_s=20)
+        except (InfrastructureError, InputError) as error:
+            return Mechanism(name=self.name, works=False, found=error.what, mend=_mend(error.what))
+        if not result.ok:
+            return Mechanism(name=self.name, works=False, found=f"`true` gave {result}", mend="see the result")
+        ids = "an unprivileged range" if self._mode == "range" else "the caller's own"
+        return Mechanism(name=self.name, works=True, found=f"a sandbox ran `true`; its ids are {ids}")
+
+    async def aclose(self) -> None:
+        """Close every sandbox and end the launcher."""
+        try:
+            for box in list(self._boxes):
+                await box.close()
+        finally:
+            if self._launcher is not None:
+                await self._launcher.end()
+                self._launcher = None
+
+    @property
+    def launcher_pid(self) -> int | None:
+        """Process id of the launcher, while it runs."""
+        return self._launcher.pid if self._launcher is not None else None
+
+    async def _running_launcher(self) -> Launcher:
+        loop = asyncio.get_running_loop()
+        if self._launcher is not None and (self._launcher.dead or self._launcher.loop is not loop):
+            await self._launcher.end()
+            self._launcher = None
+        if self._launcher is None:
+            self._launcher = Launcher(self._without)
+        return self._launcher
+
+
+def _mend(what: str) -> str:
+    if "clone" in what or "Errno 1" in what:
+        return "allow unprivileged user namespaces (user.max_user_namespaces, AppArmor's restriction of them)"
+    if "mount proc" in what:
+        return "unmask /proc of this container, or run outside it"
+    if "uid_map" in what:
+        return "run as an ordinary user, or with an unprivileged id range"
+    return "see the step named above"

@@ -1,0 +1,217 @@
+"""The launcher: one process per node that makes sandboxes, watches over their life, and ends with its caller.
+
+Single-threaded, so that ``clone`` is safe. It holds no data of the trainer. Three ways to end: the caller hangs up, the
+caller dies (a pidfd of it becomes readable), or it is killed: then each sandbox dies by its parent-death signal.
+"""
+
+from __future__ import annotations
+
+import array  # noqa: F401 - send_fds imports it late, when the sandbox has no library any more
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from flightschool.sandbox.node import agent, confine, roots, seccomp, syscalls
+from flightschool.sandbox.node.frames import pack
+from flightschool.sandbox.node.plan import Plan
+
+__all__ = ["main"]
+
+_MOST_MESSAGE: Final = 1 << 18
+_RANGE_BASE: Final = 0x70000000
+_RANGE_COUNT: Final = 65536
+_RANGES: Final = 4096
+_GRACE_S: Final = 30.0
+"""A sandbox that outlives its wall clock by this much is killed from here: no caller, however it failed, leaks one."""
+
+
+class _Box:
+    def __init__(self, pid: int, slot: int, dies_at: float) -> None:
+        self.pid = pid
+        self.pidfd = os.pidfd_open(pid)
+        self.slot = slot
+        self.dies_at = dies_at
+
+
+class _Launcher:
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._selector = selectors.DefaultSelector()
+        self._boxes: dict[int, _Box] = {}
+        self._slots = list(range(_RANGES - 1, -1, -1))
+        self._selector.register(control, selectors.EVENT_READ)
+        self._caller = os.pidfd_open(os.getppid())
+        self._selector.register(self._caller, selectors.EVENT_READ)
+
+    def run(self) -> None:
+        while True:
+            for key, _ in self._selector.select(self._patience_s()):
+                if key.fd == self._caller or (key.fd == self._control.fileno() and not self._on_message()):
+                    self._end()
+                    return
+                if key.data is not None:
+                    self._on_death(key.data)
+            self._kill_overdue()
+
+    def _patience_s(self) -> float | None:
+        times = [box.dies_at for box in self._boxes.values()]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _kill_overdue(self) -> None:
+        now = time.monotonic()
+        for box in self._boxes.values():
+            if now >= box.dies_at:
+                self._kill(box)
+                box.dies_at = float("inf")
+
+    def _on_message(self) -> bool:
+        message = self._control.recv(_MOST_MESSAGE)
+        if not message:
+            return False
+        request = json.loads(message)
+        number = request["id"]
+        if request["op"] == "open":
+            try:
+                self._open(number, Plan.of(request["plan"]))
+            except OSError as error:
+                self._reply({"id": number, "errno": error.errno or 0, "text": str(error)})
+        elif number in self._boxes:
+            self._kill(self._boxes[number])
+        else:
+            self._reply({"gone": number})
+        return True
+
+    def _reply(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
+        socket.send_fds(self._control, [json.dumps(message).encode()], fds or [])
+
+    def _open(self, number: int, plan: Plan) -> None:
+        mine, theirs = socket.socketpair()
+        gate, inner_gate = socket.socketpair()
+        skipped = {"network", "pid", "ipc"} - {d for d in ("network", "pid", "ipc") if plan.has(d)}
+        flags = sum(flag for name, flag in syscalls.NAMESPACE_FLAGS.items() if name not in skipped)
+        slot = self._slots.pop() if self._slots else -1
+        if slot < 0:
+            raise OSError(11, f"{_RANGES} sandboxes are open already")
+        try:
+            pid = syscalls.clone(flags)
+            if pid == 0:
+                _become(plan, theirs, inner_gate)
+            box = _Box(pid, slot, time.monotonic() + plan.wall_s + _GRACE_S)
+        except OSError:
+            self._slots.append(slot)
+            mine.close()
+            raise
+        finally:
+            theirs.close()
+            inner_gate.close()
+        try:
+            _map_ids(pid, plan, slot)
+            _let_go(gate, pid, plan)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            os.close(box.pidfd)
+            self._slots.append(slot)
+            mine.close()
+            raise
+        finally:
+            gate.close()
+        self._boxes[number] = box
+        self._selector.register(box.pidfd, selectors.EVENT_READ, number)
+        self._reply({"id": number, "pid": pid}, [mine.fileno()])
+        mine.close()
+
+    def _kill(self, box: _Box) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(box.pidfd, signal.SIGKILL)
+
+    def _on_death(self, number: int) -> None:
+        """The init was reaped by us, and the kernel lets it go only after every process of its namespace."""
+        box = self._boxes.pop(number)
+        os.waitpid(box.pid, 0)
+        self._selector.unregister(box.pidfd)
+        os.close(box.pidfd)
+        self._slots.append(box.slot)
+        self._reply({"gone": number})
+
+    def _end(self) -> None:
+        for box in self._boxes.values():
+            self._kill(box)
+        for box in self._boxes.values():
+            os.waitpid(box.pid, 0)
+
+
+def _let_go(gate: socket.socket, pid: int, plan: Plan) -> None:
+    """Tell the child that its ids are mapped; with its image tree seen through them, where that can be."""
+    fds: list[int] = []
+    if plan.tree and plan.mode == "range":
+        user_namespace = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):  # an old kernel or file system: then the tree's owners are nobody inside
+            fds.append(syscalls.idmapped_tree(plan.tree, user_namespace))
+        os.close(user_namespace)
+    socket.send_fds(gate, [b"g"], fds)
+    for fd in fds:
+        os.close(fd)
+
+
+def _become(plan: Plan, channel: socket.socket, gate: socket.socket) -> None:
+    """The child's way: wait until its ids are mapped, confine itself, say so, serve. Does not return."""
+    try:
+        said, fds, _, _ = socket.recv_fds(gate, 1, 1)
+        if not said:
+            os._exit(1)
+        root_fd = confine.confine(plan, channel.fileno(), fds[0] if fds else None)
+        socket.send_fds(channel, [pack({"ready": True})], [root_fd])
+        os.close(root_fd)
+        agent.main(channel, plan)
+    except BaseException as error:  # noqa: BLE001 - after a clone nothing may run on into the launcher's code
+        number = error.errno if isinstance(error, OSError) else 0
+        with contextlib.suppress(OSError):
+            channel.sendall(pack({"failed": f"{type(error).__name__}: {error}", "errno": number}))
+    finally:
+        os._exit(1)
+
+
+def _map_ids(pid: int, plan: Plan, slot: int) -> None:
+    folder = Path(f"/proc/{pid}")
+    if plan.mode == "range":
+        base = _RANGE_BASE + slot * _RANGE_COUNT if plan.has("unprivileged_ids") else 0
+        users = groups = f"0 {base} {_RANGE_COUNT}"
+    else:
+        (folder / "setgroups").write_text("deny")
+        users, groups = f"{plan.uid} {os.geteuid()} 1", f"{plan.gid} {os.getegid()} 1"
+    (folder / "uid_map").write_text(users)
+    (folder / "gid_map").write_text(groups)
+
+
+def _hide_arguments() -> None:
+    """Sandboxes inherit this process's command line, which tells where the package is installed."""
+    words = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = int(words[45]), int(words[46])
+    title = b"sandbox-init"
+    if end - start > len(title):
+        ctypes.memset(start, 0, end - start)
+        ctypes.memmove(start, title, len(title))
+
+
+def main(control_fd: int) -> None:
+    """Serve the caller at the other end of ``control_fd`` until it goes."""
+    control = socket.socket(fileno=control_fd)
+    with contextlib.suppress(OSError, ValueError):
+        _hide_arguments()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller's Ctrl-C is the caller's to handle
+    for prepared in (roots.etc_view, seccomp.program, confine.last_capability):
+        prepared()  # once here, and not again in each child
+    gc.collect()
+    gc.freeze()  # children share these pages for as long as the collector does not touch them
+    os.set_inheritable(control_fd, False)
+    control.send(json.dumps({"launcher": os.getpid()}).encode())
+    _Launcher(control).run()

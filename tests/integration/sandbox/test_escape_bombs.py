@@ -1,0 +1,180 @@
+"""Attacks on the machine's resources, and processes that want to live on. Small bombs, and capped twins."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from flightschool.sandbox import Limits, NativeProvider, SandboxProvider, SandboxSpec, Stopped
+
+if TYPE_CHECKING:
+    from tests.integration.sandbox.conftest import Place
+
+pytestmark = pytest.mark.integration
+MIB = 1 << 20
+SMALL = SandboxSpec(limits=Limits(pids=32, disk_bytes=8 * MIB, inodes=400, memory_bytes=96 * MIB))
+
+FORKS = """
+made = 0
+for _ in range(60):
+    try:
+        pid = os.fork()
+    except OSError:
+        break
+    if pid == 0:
+        time.sleep(20)
+        os._exit(0)
+    made += 1
+fired(made) if made > 40 else blocked(made)
+"""
+DISK = """
+written = 0
+try:
+    for number in range(4):
+        with open(f"/tmp/{number}", "wb") as file:
+            for _ in range(6):
+                written += file.write(bytes(1 << 20))
+except OSError as error:
+    blocked(written, error)
+fired(written)
+"""
+INODES = """
+try:
+    for number in range(1000):
+        open(f"/tmp/{number}", "w").close()
+except OSError as error:
+    blocked(number, error)
+fired(number)
+"""
+
+
+def test_a_fork_bomb_stops_at_the_limit(native: Place) -> None:
+    native.check_probe(FORKS, ["pids"], SMALL)
+
+
+def test_a_full_disk_is_the_sandbox_s_own(native: Place) -> None:
+    native.check_probe(DISK, ["size"], SMALL)
+
+
+def test_used_up_inodes_are_the_sandbox_s_own(native: Place) -> None:
+    native.check_probe(INODES, ["inodes"], SMALL)
+
+
+MEMORY = {
+    "many processes": """
+for _ in range(2):
+    os.fork()
+data = bytearray(os.urandom(1 << 20) * 50)
+time.sleep(1.5)
+fired()
+""",
+    "shared memory": """
+import mmap
+data = mmap.mmap(-1, 200 << 20)
+data.write(bytes(200 << 20))
+time.sleep(1.5)
+fired()
+""",
+    "segments that no process holds": """
+for key in range(4):
+    number = libc.shmget(1000 + key, ctypes.c_size_t(50 << 20), 0o1600)
+    libc.shmat.restype = ctypes.c_void_p
+    place = libc.shmat(number, None, 0)
+    ctypes.memset(place, 1, 50 << 20)
+    libc.shmdt(ctypes.c_void_p(place))
+time.sleep(1.5)
+fired()
+""",
+    "a process that hides its pages": """
+libc.prctl(4, 0, 0, 0, 0)
+data = bytearray(os.urandom(1 << 20) * 200)
+time.sleep(1.5)
+fired()
+""",
+}
+
+
+@pytest.mark.parametrize("kind", MEMORY)
+def test_a_memory_bomb_is_ended(native: Place, kind: str) -> None:
+    weak = native.verdict(MEMORY[kind], without=["memory"], spec=SMALL)
+    assert weak.startswith("FIRED")
+
+    async def body(provider: SandboxProvider) -> None:
+        program, mounts = native.python()
+        spec = SandboxSpec(limits=SMALL.limits, mounts=mounts)
+        async with provider.open(spec) as box:
+            prelude = "import ctypes, os, time\nlibc = ctypes.CDLL(None)\nfired = print\n"
+            ended = await box.exec([program, "-c", prelude + MEMORY[kind]])
+            assert ended.stopped is Stopped.MEMORY
+            assert ended.signal == signal.SIGKILL
+
+    native.run(body)
+
+
+def sleepers() -> list[psutil.Process]:
+    return [p for p in psutil.process_iter() if p.name() == "sleep" and p.cmdline()[1:] in (["986"], ["987"])]
+
+
+DAEMON = "setsid sh -c 'sleep 987 & echo $! > /tmp/pid; exec sleep 986' >/dev/null 2>&1 & sleep 0.3; cat /tmp/pid"
+
+
+def test_a_daemon_does_not_outlive_its_sandbox(native: Place) -> None:
+    """Without a pid namespace it does, and its pid there is the host's."""
+
+    async def weak(provider: SandboxProvider) -> None:
+        become_reaper_of_orphans = 36
+        ctypes.CDLL(None).prctl(become_reaper_of_orphans, 1, 0, 0, 0)
+        async with provider.open(SandboxSpec()) as box:
+            await box.exec(DAEMON)
+        alive = sleepers()
+        for process in alive:
+            process.kill()
+            os.waitpid(process.pid, 0)
+        ctypes.CDLL(None).prctl(become_reaper_of_orphans, 0, 0, 0, 0)
+        assert len(alive) == 2
+
+    async def full(provider: SandboxProvider) -> None:
+        async with provider.open(SandboxSpec()) as box:
+            assert int((await box.exec(DAEMON)).stdout) < 100
+            assert len(sleepers()) == 2
+        assert not sleepers()
+
+    native.run(weak, without=["pid"])
+    native.run(full)
+
+
+def test_sandboxes_die_with_a_killed_launcher(native: Place) -> None:
+    """Not for the agent's noticing: one that hangs dies as well. Without the parent-death signal it lives on."""
+
+    async def survivors(provider: SandboxProvider) -> list[psutil.Process]:
+        assert isinstance(provider, NativeProvider)
+        boxes = [await provider.start(SandboxSpec()) for _ in range(3)]
+        for box in boxes:
+            await box.exec("sleep 975 >/dev/null 2>&1 & setsid sleep 976 >/dev/null 2>&1 & true")
+        launcher = psutil.Process(provider.launcher_pid)
+        family = launcher.children(recursive=True)
+        assert len(family) >= 9
+        os.kill(launcher.pid, signal.SIGKILL)
+        for _ in range(100):
+            await asyncio.sleep(0.02)
+            alive = [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+            if not alive:
+                break
+        for box in boxes:
+            await box.close()
+        return alive
+
+    async def full(provider: SandboxProvider) -> None:
+        assert await survivors(provider) == []
+
+    async def weak(provider: SandboxProvider) -> None:
+        assert await survivors(provider)
+
+    native.run(full)
+    native.run(weak, without=["parent_death"])

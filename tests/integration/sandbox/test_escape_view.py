@@ -1,0 +1,376 @@
+"""Attacks on what can be seen and reached: files, processes, sockets, descriptors, secrets, other sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flightschool.errors import InfrastructureError, InputError
+from flightschool.sandbox import ReadOnlyMount, SandboxProvider, SandboxSpec
+from flightschool.sandbox.live import AgentSandbox
+
+if TYPE_CHECKING:
+    from tests.integration.sandbox.conftest import Place
+
+pytestmark = pytest.mark.integration
+SECRET = "secret-of-the-grader"
+
+
+@pytest.fixture
+def grader() -> Iterator[Path]:
+    """A folder of the host that everyone may read and write: only the sandbox's own walls keep it."""
+    folder = Path(tempfile.mkdtemp(prefix="fs-grader-"))
+    folder.chmod(0o777)
+    (folder / "answer").write_text(SECRET)
+    (folder / "answer").chmod(0o666)
+    yield folder
+    shutil.rmtree(folder)
+
+
+WAYS = """
+path = sys.argv[2]
+ways = ["", "/host", "/proc/1/root", "/proc/self/root", "/proc/1/cwd", "/../../..", "/proc/self/cwd/../../../.."]
+ways += [f"/proc/{pid}/root" for pid in os.listdir("/proc") if pid.isdigit()]
+"""
+
+
+def test_the_grader_s_files_are_not_read(native: Place, grader: Path) -> None:
+    script = f"""{WAYS}
+for way in ways:
+    try:
+        fired(way, open(way + path).read())
+    except OSError:
+        pass
+blocked()
+"""
+    native.check_probe(script, ["curated_view"], arguments=[str(grader / "answer")])
+
+
+def test_the_grader_s_files_are_not_written(native: Place, grader: Path) -> None:
+    script = f"""{WAYS}
+for way in ways:
+    try:
+        with open(way + path, "w") as file:
+            file.write("forged")
+        fired(way)
+    except OSError:
+        pass
+blocked()
+"""
+    native.check_probe(script, ["curated_view"], arguments=[str(grader / "answer")])
+    assert (grader / "answer").read_text() == "forged", "by the weakened one, which went first"
+    (grader / "answer").write_text(SECRET)
+    assert native.verdict(script, arguments=[str(grader / "answer")]).startswith("BLOCKED")
+    assert (grader / "answer").read_text() == SECRET
+
+
+def test_what_is_mounted_for_reading_is_not_written(native: Place, grader: Path) -> None:
+    script = """
+try:
+    open("/inputs/planted", "w").close()
+    fired()
+except OSError as error:
+    blocked(error)
+"""
+    spec = SandboxSpec(mounts=(ReadOnlyMount(source=str(grader), target="/inputs"),))
+    native.check_probe(script, ["read_only"], spec)
+
+
+def test_devices_of_the_host_are_not_there(native: Place) -> None:
+    known = ["null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue"]
+    known += ["fd", "stdin", "stdout", "stderr"]
+    more = sorted({path.name for path in Path("/dev").iterdir()} - {*known, "console", "core"})
+    if not more:
+        pytest.skip("the host has no other device")
+    script = "fired(sys.argv[2]) if os.path.lexists('/dev/' + sys.argv[2]) else blocked()"
+    native.check_probe(script, ["minimal_devices"], arguments=[more[0]])
+
+
+def test_processes_of_the_host_are_not_seen(native: Place) -> None:
+    script = "fired() if os.path.exists(f'/proc/{LAUNCHER}/status') and LAUNCHER > 1000 else blocked()"
+    native.check_probe(script, ["pid"])
+
+
+def test_the_launcher_cannot_be_signalled(place_of_user: Place) -> None:
+    script = """
+try:
+    os.kill(LAUNCHER, 0)
+    fired()
+except OSError as error:
+    blocked(error)
+"""
+    place_of_user.check_probe(script, ["pid"])
+
+
+def test_the_agent_cannot_be_killed_or_stopped(native: Place) -> None:
+    """Its pid namespace shields it: an init takes no signal from inside, not even SIGKILL."""
+
+    async def body(provider: SandboxProvider) -> None:
+        async with provider.open(SandboxSpec()) as box:
+            told = await box.exec("for s in KILL STOP INT TERM CHLD HUP SEGV; do kill -$s 1; done; echo tried")
+            assert told.stdout == b"tried\n"
+            assert (await box.exec(["true"])).ok
+
+    native.run(body)
+
+    async def weak(provider: SandboxProvider) -> None:
+        async with provider.open(SandboxSpec()) as box:
+            with contextlib.suppress(Exception):
+                await box.exec("kill -KILL $PPID; sleep 5", timeout_s=10)
+            assert isinstance(box, AgentSandbox)
+            assert box.lost
+
+    native.run(weak, without=["pid"])
+
+
+def test_the_agent_cannot_be_starved_of_its_limits(native: Place) -> None:
+    """The kernel's own SIGKILL reaches an init: a limit of no processor time on it would lose the sandbox."""
+    script = "import resource\nresource.prlimit(1, resource.RLIMIT_CPU, (0, 0))"
+
+    async def attack(provider: SandboxProvider) -> str:
+        program, mounts = native.python()
+        async with provider.open(SandboxSpec(mounts=mounts)) as box:
+            assert isinstance(box, AgentSandbox)
+            with contextlib.suppress(InfrastructureError):
+                await box.exec([program, "-c", script])
+                for _ in range(300):
+                    await box.exec(["true"])
+            return box.lost
+
+    async def weak(provider: SandboxProvider) -> None:
+        assert await attack(provider)
+
+    async def full(provider: SandboxProvider) -> None:
+        assert await attack(provider) == ""
+
+    native.run(weak, without=["seccomp"])
+    native.run(full)
+
+
+AGENT_MEMORY = {
+    "environment": "open('/proc/1/environ', 'rb').read()",
+    "memory": "open('/proc/1/mem', 'rb').close()",
+    "descriptors": "os.listdir('/proc/1/fd')",
+    "program, which is the host's interpreter": "os.stat('/proc/1/exe')",
+    "memory map": "open('/proc/1/maps').read()",
+}
+
+
+@pytest.mark.parametrize("what", AGENT_MEMORY)
+def test_the_agent_does_not_show_its(native: Place, what: str) -> None:
+    script = f"""
+try:
+    {AGENT_MEMORY[what]}
+    fired()
+except OSError as error:
+    blocked(error)
+"""
+    native.check_probe(script, ["dumpable"])
+
+
+def test_a_secret_in_the_caller_s_environment_stays_there(native: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", SECRET)
+    script = f"""
+for pid in ["self", *os.listdir("/proc")]:
+    try:
+        if b"{SECRET}" in open(f"/proc/{{pid}}/environ", "rb").read():
+            fired(pid)
+    except OSError:
+        pass
+blocked()
+"""
+    native.check_probe(script, ["environment", "dumpable"])
+    assert native.verdict(script, without=["dumpable"]).startswith("BLOCKED"), "an empty one has nothing to show"
+
+
+def test_the_install_folder_is_not_told(native: Place) -> None:
+    script = """
+text = open("/proc/1/cmdline").read().strip("\\0")
+blocked() if text == "sandbox-init" else fired(text)
+"""
+    assert native.verdict(script).startswith("BLOCKED")
+
+
+def test_descriptors_are_not_inherited(native: Place, grader: Path) -> None:
+    script = """
+for fd in os.listdir("/proc/self/fd"):
+    try:
+        if sys.argv[2] in os.readlink(f"/proc/self/fd/{fd}"):
+            fired(os.pread(int(fd), 100, 0))
+    except OSError:
+        pass
+blocked()
+"""
+    with (grader / "answer").open() as file:
+        os.set_inheritable(file.fileno(), True)
+        native.check_probe(script, ["close_descriptors"], arguments=[grader.name])
+
+
+def test_only_standard_streams_are_open(native: Place) -> None:
+    async def body(provider: SandboxProvider) -> None:
+        async with provider.open(SandboxSpec()) as box:
+            assert (await box.exec("ls /proc/$$/fd | tr '\\n' ' '; true")).stdout.split() == [b"0", b"1", b"2"]
+
+    native.run(body)
+
+
+def test_servers_of_the_host_are_not_reached(native: Place) -> None:
+    script = """
+try:
+    socket.create_connection(("127.0.0.1", int(sys.argv[2])), timeout=3).close()
+    fired()
+except OSError as error:
+    blocked(error)
+"""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        native.check_probe(script, ["network"], arguments=[str(server.getsockname()[1])])
+
+
+def test_abstract_sockets_of_the_host_are_not_reached(native: Place) -> None:
+    script = """
+peer = socket.socket(socket.AF_UNIX)
+try:
+    peer.connect("\\0" + sys.argv[2])
+    fired()
+except OSError as error:
+    blocked(error)
+"""
+    name = f"fs-probe-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("\0" + name)
+        server.listen(9)
+        native.check_probe(script, ["network"], arguments=[name])
+
+
+def test_shared_memory_of_the_host_is_not_reached(native: Place) -> None:
+    script = """
+value = libc.shmget(int(sys.argv[2]), 0, 0)
+fired(value) if value >= 0 else blocked()
+"""
+    libc = ctypes.CDLL(None, use_errno=True)
+    key, create = 0x5F000000 | os.getpid() & 0xFFFFFF, 0o1000
+    segment = libc.shmget(key, 4096, create | 0o666)
+    if segment < 0:
+        pytest.skip("the host has no System V shared memory")
+    try:
+        native.check_probe(script, ["ipc"], arguments=[str(key)])
+    finally:
+        libc.shmctl(segment, 0, None)
+
+
+PROC = {
+    "the host's boot": "/proc/sys/kernel/random/boot_id",
+    "the kernel's command line": "/proc/cmdline",
+    "the disks": "/proc/partitions",
+}
+
+
+@pytest.mark.parametrize("what", PROC)
+def test_proc_does_not_tell(native: Place, what: str) -> None:
+    path = PROC[what]
+    try:
+        text = Path(path).read_text().strip()
+    except OSError:
+        text = ""
+    if not text:
+        pytest.skip(f"{path} tells nothing here")
+    first = text.splitlines()[0].split(":")[0].strip()
+    script = """
+try:
+    text = open(sys.argv[2]).read()
+except OSError as error:
+    blocked(error)
+fired() if sys.argv[3] in text else blocked(text[:80])
+"""
+    native.check_probe(script, ["proc_masks"], arguments=[path, first])
+
+
+def test_another_sandbox_is_not_reached(native: Place) -> None:
+    async def body(provider: SandboxProvider) -> None:
+        async with provider.open(SandboxSpec()) as one, provider.open(SandboxSpec()) as other:
+            await one.exec(f"echo {SECRET} > /tmp/mine; sleep 100 & echo; nc -h >/dev/null 2>&1; true")
+            looked = "cat /tmp/mine /proc/*/roo?/tmp/mine /proc/*/cwd/../../tmp/mine; ps ax | grep -c '[s]leep 100'"
+            assert (await one.exec(looked)).stdout.startswith(SECRET.encode())
+            told = await other.exec(looked)
+            assert SECRET.encode() not in told.stdout
+            assert told.stdout.strip() == b"0"
+            await other.exec("kill -9 -1")
+            assert (await one.usage()).processes == 1
+
+    native.run(body)
+
+
+@pytest.mark.parametrize("plant", ["ln -s {secret} x", "ln -s / d; ln -s d{secret} x"])
+def test_links_planted_for_the_harvest_lead_nowhere(native: Place, grader: Path, plant: str) -> None:
+    async def body(provider: SandboxProvider) -> None:
+        async with provider.open(SandboxSpec()) as box:
+            assert isinstance(box, AgentSandbox)
+            await box.exec(plant.format(secret=grader / "answer"))
+            root = box._root_fd
+            assert root is not None
+            naive = os.open("home/user/x", os.O_RDONLY, dir_fd=root)
+            with os.fdopen(naive) as file:
+                assert file.read() == SECRET, "an ordinary open is taken in"
+            with pytest.raises(InputError, match="symbolic link"):
+                await box.get("/home/user/x")
+
+    native.run(body)
+
+
+def test_a_fifo_planted_for_the_harvest_does_not_hang_it(native: Place) -> None:
+    async def body(provider: SandboxProvider) -> None:
+        async with provider.open(SandboxSpec()) as box:
+            assert isinstance(box, AgentSandbox)
+            await box.exec("mkfifo x")
+            reader = os.fork()
+            if reader == 0:
+                os.open("home/user/x", os.O_RDONLY, dir_fd=box._root_fd)
+                os._exit(0)
+            await asyncio.sleep(0.2)
+            hangs = os.waitpid(reader, os.WNOHANG) == (0, 0)
+            os.kill(reader, signal.SIGKILL)
+            os.waitpid(reader, 0)
+            assert hangs, "an ordinary open waits for a writer that never comes"
+            with pytest.raises(InputError, match="not a regular file"):
+                await asyncio.wait_for(box.get("/home/user/x"), 5)
+
+    native.run(body)
+
+
+PLANT = """
+mkdir -p ~/bin && printf '#!/bin/sh\\necho 1.0\\n' > ~/bin/score && chmod 755 ~/bin/score
+echo 'print(1.0); raise SystemExit' > ~/json.py; cp ~/json.py ~/sitecustomize.py; cp ~/json.py ~/conftest.py
+printf '[pytest]\\naddopts = --collect-only\\n' > ~/pytest.ini
+"""
+GRADE = "import json, os\nprint(json.loads(open('answer').read()) * 0.5)"
+
+
+def test_a_planted_module_forges_a_verdict_only_where_it_was_planted(native: Place) -> None:
+    async def body(provider: SandboxProvider) -> None:
+        program, mounts = native.python()
+        spec = SandboxSpec(mounts=mounts)
+        async with provider.open(spec) as box:
+            await box.exec(PLANT)
+            await box.exec("echo 0 > answer")
+            forged = await box.exec([program, "-c", GRADE])
+            assert forged.stdout == b"1.0\n", "graded where the agent worked, the plant wins"
+            await box.stop()
+            answer = await box.get("/home/user/answer")
+        async with provider.open(spec) as fresh:
+            await fresh.put("/home/user/answer", answer)
+            graded = await fresh.exec([program, "-c", GRADE])
+            assert graded.stdout == b"0.0\n"
+            assert (await fresh.exec("ls -A ~; command -v score")).stdout == b"answer\n"
+
+    native.run(body)

@@ -1,0 +1,201 @@
+"""What happens when the world fails: a killed launcher, a full disk; and that many sandboxes leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from flightschool.errors import InfrastructureError
+from flightschool.sandbox import ImageTree, Limits, NativeProvider, ReadOnlyMount, SandboxProvider, SandboxSpec
+
+if TYPE_CHECKING:
+    from tests.integration.sandbox.conftest import Place
+
+pytestmark = pytest.mark.integration
+MANY = 500
+HOST = tuple(
+    ReadOnlyMount(source=name, target=name)
+    for name in ("/usr", "/lib", "/lib64", "/bin")
+    if Path(name).is_dir() and not Path(name).is_symlink()
+)
+"""The host's programs, under an image tree that has none."""
+
+
+def test_a_killed_launcher_is_an_infrastructure_error_and_a_new_one_is_started(native: Place) -> None:
+    async def body(provider: SandboxProvider) -> None:
+        assert isinstance(provider, NativeProvider)
+        box = await provider.start(SandboxSpec())
+        await box.exec("echo kept > state")
+        running = asyncio.create_task(box.exec("sleep 1000"))
+        await asyncio.sleep(0.2)
+        first = provider.launcher_pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(InfrastructureError, match="sandbox lost"):
+            await asyncio.wait_for(running, 10)
+        with pytest.raises(InfrastructureError, match="sandbox lost"):
+            await box.exec(["true"])
+        async with provider.open(SandboxSpec()) as other:
+            assert (await other.exec(["true"])).ok
+            assert provider.launcher_pid != first
+            assert not psutil.pid_exists(first), "the dead one is reaped"
+        assert await box.get("/home/user/state") == b"kept\n"
+        await box.close()
+
+    native.run(body)
+
+
+def test_the_launcher_ends_when_its_caller_is_killed(native: Place) -> None:
+    told, tells = os.pipe()
+
+    def caller() -> None:
+        async def body() -> None:
+            provider = NativeProvider()
+            box = await provider.start(SandboxSpec())
+            await box.exec("sleep 964 >/dev/null 2>&1 &")
+            family = psutil.Process(provider.launcher_pid).children(recursive=True)
+            os.write(tells, " ".join(str(p.pid) for p in (*family, psutil.Process(provider.launcher_pid))).encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        asyncio.run(body())
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            native.run_here(caller)
+        finally:
+            os._exit(1)
+    os.waitpid(pid, 0)
+    os.close(tells)
+    with os.fdopen(told, "rb") as pipe:
+        pids = [int(word) for word in pipe.read().split()]
+    assert len(pids) >= 3
+    assert _gone(pids)
+
+
+def _gone(pids: list[int]) -> bool:
+    processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    _, alive = psutil.wait_procs(processes, timeout=5)
+    return all(p.status() == psutil.STATUS_ZOMBIE for p in alive)
+
+
+def test_a_set_up_that_fails_names_its_step_and_leaves_nothing(native: Place) -> None:
+    async def body(provider: SandboxProvider) -> None:
+        wanted = SandboxSpec(limits=Limits(inodes=128), workdir="/" + "/".join("a" * 150))
+        with pytest.raises(InfrastructureError, match="No space left on device"):
+            await provider.start(wanted)
+        async with provider.open(SandboxSpec()) as box:
+            assert (await box.exec(["true"])).ok
+            assert isinstance(provider, NativeProvider)
+            assert len(psutil.Process(provider.launcher_pid).children()) == 1
+
+    native.run(body)
+
+
+def test_a_host_without_free_pids_is_a_clear_error_and_keeps_what_runs(place_of_user: Place) -> None:
+    async def body(provider: SandboxProvider) -> None:
+        assert isinstance(provider, NativeProvider)
+        async with provider.open(SandboxSpec()) as box:
+            launcher = psutil.Process(provider.launcher_pid)
+            _, most = launcher.rlimit(psutil.RLIMIT_NPROC)
+            launcher.rlimit(psutil.RLIMIT_NPROC, (0, most))
+            with pytest.raises(InfrastructureError, match="Resource temporarily unavailable"):
+                await provider.start(SandboxSpec())
+            assert (await box.exec(["true"])).ok
+            launcher.rlimit(psutil.RLIMIT_NPROC, (most, most))
+            async with provider.open(SandboxSpec()) as other:
+                assert (await other.exec(["true"])).ok
+
+    place_of_user.run(body)
+
+
+def _counted() -> dict[str, int]:
+    """What could be left behind: descriptors here, processes, mounts, System V segments."""
+    mine = psutil.Process()
+    return {
+        "descriptors": psutil.Process().num_fds(),
+        "processes": len(mine.children(recursive=True)),
+        "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
+        "segments": len(Path("/proc/sysvipc/shm").read_text().splitlines()),
+    }
+
+
+def test_many_sandboxes_leave_nothing_behind(native: Place) -> None:
+    async def body(provider: SandboxProvider) -> None:
+        assert isinstance(provider, NativeProvider)
+        async with provider.open(SandboxSpec()) as box:
+            await box.exec(["true"])
+        launcher = psutil.Process(provider.launcher_pid)
+        before, held, memory = _counted(), launcher.num_fds(), launcher.memory_info().rss
+        gate = asyncio.Semaphore(8)
+
+        async def episode(number: int) -> None:
+            async with gate, provider.open(SandboxSpec()) as box:
+                result = await box.exec(f"(setsid sleep 955 &) ; echo {number} > /tmp/left; cat /tmp/left")
+                assert result.stdout == f"{number}\n".encode()
+
+        await asyncio.gather(*(episode(number) for number in range(100 if native.dropped else MANY)))
+        assert _counted() == before
+        assert launcher.num_fds() == held
+        assert launcher.children(recursive=True) == []
+        assert launcher.memory_info().rss - memory < 4 << 20
+
+    native.run(body)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """An image tree whose programs are the host's."""
+    tree = tmp_path / "image"
+    (tree / "app").mkdir(parents=True)
+    (tree / "etc").mkdir()
+    (tree / "etc" / "passwd").write_text("root:x:0:0::/root:/bin/sh\n")
+    (tree / "app" / "data.txt").write_text("from the image\n")
+    for name in ("bin", "lib", "lib64"):
+        if Path("/", name).is_symlink():
+            (tree / name).symlink_to(Path("/", name).readlink())
+    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path, tree, tree / "app", tree / "etc"):
+        path.chmod(0o755)
+    (tree / "app").chmod(0o777)
+    (tree / "app" / "data.txt").chmod(0o666)
+    return tree
+
+
+def test_an_image_tree_is_copied_on_write(native: Place, tree: Path) -> None:
+    if native.dropped:  # as if this user had unpacked it
+        for path in (tree, *tree.rglob("*")):
+            os.lchown(path, native.user, native.user)
+
+    async def body(provider: SandboxProvider) -> None:
+        spec = SandboxSpec(root=ImageTree(path=str(tree)), mounts=HOST, workdir="/app")
+        for _ in range(2):
+            async with provider.open(spec) as box:
+                told = await box.exec("pwd; cat data.txt; rm data.txt; echo new > more; ls; head -1 /etc/passwd")
+                assert told.stdout == b"/app\nfrom the image\nmore\nroot:x:0:0::/root:/bin/sh\n", told
+                await box.stop()
+                assert await box.get("/app/more") == b"new\n"
+
+    native.run(body)
+    assert [path.name for path in (tree / "app").iterdir()] == ["data.txt"]
+
+
+def test_an_image_s_root_is_root_inside_and_no_one_outside(place_as_root: Place, tree: Path) -> None:
+    (tree / "app" / "data.txt").chmod(0o600)
+
+    async def body(provider: SandboxProvider) -> None:
+        spec = SandboxSpec(root=ImageTree(path=str(tree)), mounts=HOST, workdir="/app", uid=0, gid=0)
+        async with provider.open(spec) as box:
+            told = await box.exec("cat data.txt; echo changed > data.txt; stat -c %u data.txt; touch /etc/planted")
+            assert told.stdout == b"from the image\n0\n", told
+            assert told.ok
+            await box.stop()
+            assert await box.get("/app/data.txt") == b"changed\n"
+
+    place_as_root.run(body)
+    assert (tree / "app" / "data.txt").read_text() == "from the image\n"
