@@ -112,22 +112,8 @@ async def evaluate_async(
     async def one(task: Task, repeat: int) -> EvaluationItem:
         nonlocal num_done
         item_seed = derive_seed("evaluation", suite.digest, seed, task.id, repeat)
-        group = f"{run}:{task.id}"
         async with gate:
-            for number in range(MAX_RETRIES + 1):
-                attempt = await runner.attempt(
-                    task,
-                    policy,
-                    group=group,
-                    index=repeat,
-                    number=number,
-                    seed=item_seed,
-                    weather_profile=weather_profile,
-                )
-                if on_attempt is not None:
-                    on_attempt(attempt)
-                if attempt.outcome is not Outcome.INFRA_FAILURE:
-                    break
+            attempt = await _until_graded(runner, policy, task, repeat, item_seed, run, weather_profile, on_attempt)
         num_done += 1
         if progress is not None:
             progress(num_done, len(jobs))
@@ -151,6 +137,35 @@ async def evaluate_async(
         weights={share.name: share.weight for share in suite.strata},
         items=tuple(items),
     )
+
+
+async def _until_graded(
+    runner: EpisodeRunner,
+    policy: Policy,
+    task: Task,
+    repeat: int,
+    seed: int,
+    run: str,
+    weather_profile: FaultProfile | None,
+    on_attempt: Callable[[Attempt], None] | None,
+) -> Attempt:
+    """Attempt an item; again, with the same seed under a new number, while infrastructure fails. Returns the last."""
+    number = 0
+    while True:
+        attempt = await runner.attempt(
+            task,
+            policy,
+            group=f"{run}:{task.id}",
+            index=repeat,
+            number=number,
+            seed=seed,
+            weather_profile=weather_profile,
+        )
+        if on_attempt is not None:
+            on_attempt(attempt)
+        if attempt.outcome is not Outcome.INFRA_FAILURE or number == MAX_RETRIES:
+            return attempt
+        number += 1
 
 
 def _item(task: Task, shares: Mapping[str, StratumShare], attempt: Attempt) -> EvaluationItem:

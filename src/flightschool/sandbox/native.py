@@ -47,7 +47,10 @@ class NativeProvider:
             )
         if self._mode == "single" and os.geteuid() == 0:
             raise InputError(
-                "one id mapped to the host's root", where="mode", expected="range, as root", mend="leave mode out"
+                "for ordinary users: as root its one id would be the host's root",
+                where="mode",
+                expected="range, as root",
+                mend="nothing: native-range is the one for root",
             )
         self._without = sorted(without)
         self._launcher: Launcher | None = None
