@@ -118,7 +118,10 @@ def test_a_memory_bomb_is_ended(native: Place, kind: str) -> None:
 
 
 def sleepers() -> list[psutil.Process]:
-    return [p for p in psutil.process_iter() if p.name() == "sleep" and p.cmdline()[1:] in (["986"], ["987"])]
+    listed = psutil.process_iter(["cmdline"])  # a process that vanished meanwhile has no command line
+    return [
+        p for p in listed if (p.info["cmdline"] or [])[:1] == ["sleep"] and p.info["cmdline"][1:] in (["986"], ["987"])
+    ]
 
 
 DAEMON = "setsid sh -c 'sleep 987 & echo $! > /tmp/pid; exec sleep 986' >/dev/null 2>&1 & sleep 0.3; cat /tmp/pid"

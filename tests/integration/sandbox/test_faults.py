@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,9 +81,17 @@ def test_the_launcher_ends_when_its_caller_is_killed(native: Place) -> None:
 
 
 def _gone(pids: list[int]) -> bool:
-    processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    _, alive = psutil.wait_procs(processes, timeout=5)
-    return all(p.status() == psutil.STATUS_ZOMBIE for p in alive)
+    end = time.monotonic() + 5
+    while any(map(_lives, pids)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not any(map(_lives, pids))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:  # it may vanish between any two looks
+        return False
 
 
 def test_a_set_up_that_fails_names_its_step_and_leaves_nothing(native: Place) -> None:
