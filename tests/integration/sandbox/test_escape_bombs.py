@@ -117,6 +117,13 @@ def test_a_memory_bomb_is_ended(native: Place, kind: str) -> None:
     native.run(body)
 
 
+def lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def sleepers() -> list[psutil.Process]:
     listed = psutil.process_iter(["cmdline"])  # a process that vanished meanwhile has no command line
     return [
@@ -166,7 +173,7 @@ def test_sandboxes_die_with_a_killed_launcher(native: Place) -> None:
         os.kill(launcher.pid, signal.SIGKILL)
         for _ in range(100):
             await asyncio.sleep(0.02)
-            alive = [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+            alive = [p for p in family if lives(p)]
             if not alive:
                 break
         for box in boxes:
