@@ -10,6 +10,7 @@ the first quarter of them. No model wrote any of it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from flightschool.rollouts import EpisodeRunner, MessagesPolicy, run_attempts
 from flightschool.traces import RecordedEpisode, episode_from_attempt, export
 from flightschool.verification import OutcomeReward, RewardSettings
 
-NUM_EPISODES = 200
+NUM_EPISODES = 320
 SEED = 7
 FOLDER = Path(desk_package.__file__).parent / "traces"
 
@@ -40,9 +41,9 @@ def shifts(desk: DeskEnvironment) -> Iterator[tuple[Task, str]]:
 
 
 def _in_turn(desk: DeskEnvironment, stratum: str) -> Iterator[Task]:
-    """Tasks of a stratum, one of each family before the second of any."""
+    """Tasks of a stratum, one of each family before the second of any; then once more, in other hands."""
     tasks = [task for task in desk.tasks() if task.stratum == stratum]
-    yield from sorted(tasks, key=lambda task: (int(task.id.rsplit("-", 1)[1]), tasks.index(task)))
+    return itertools.cycle(sorted(tasks, key=lambda task: (int(task.id.rsplit("-", 1)[1]), tasks.index(task))))
 
 
 def record(first: int = 0, last: int = NUM_EPISODES) -> list[RecordedEpisode]:

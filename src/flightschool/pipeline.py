@@ -11,18 +11,21 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from flightschool.evaluation import EvaluationRun
 from flightschool.stations import (
+    Checkride,
     Flown,
     JobResult,
     JobSettings,
     Tell,
     admit,
     audit,
-    checkride,
+    candidates,
     collect,
     control_settings,
     fly,
     freeze,
+    learn_by_imitation,
     open_pilot,
     run_name,
     training_settings,
@@ -55,51 +58,57 @@ def run_job(
     environment, collected = collect(space, settings.environment, tell)
     audits = audit(store, environment, reward, tell)
     frozen = freeze(store, environment, settings.suite, settings.seed, tell)
+    found = candidates(store, environment, frozen)
     run = run_name(job, settings, environment, model)
+    checkride = Checkride(store, frozen.suite, environment, reward, settings, tell)
 
     measuring = time.monotonic()
     pilot = open_pilot(model, f"model:{model}", settings)
-    before = checkride(
-        store, frozen.suite, environment, reward, pilot, run=f"{run}-before", settings=settings, tell=tell
-    )
+    before = checkride.fly(pilot, f"{run}-before")
     measuring_s = time.monotonic() - measuring
-    tasks, funnel = admit(store, environment, reward, frozen, pilot, settings, tell)
+
+    imitation = learn_by_imitation(
+        space,
+        environment,
+        reward,
+        found.sound,
+        model=model,
+        tokenizer=pilot.tokenizer,
+        run=run,
+        settings=settings,
+        tell=tell,
+    )
+    start, at_start = model, None
+    if imitation is not None:
+        start = Path(imitation.model)
+        pilot = open_pilot(start, f"model:{start}", settings)
+        at_start = checkride.fly_clean(pilot, f"{run}-start")
+    tasks, funnel = admit(store, environment, reward, frozen, found, pilot, settings, tell)
     del pilot  # its memory is the trainer's now
 
     training = training_settings(settings, elapsed_s=time.monotonic() - started, measuring_s=measuring_s)
-    trained = fly(space, environment, reward, tasks, run=run, model=model, settings=training, tell=tell)
-    pilot = open_pilot(Path(trained.model), f"run:{run}", settings)
-    after = checkride(store, frozen.suite, environment, reward, pilot, run=f"{run}-after", settings=settings, tell=tell)
-    del pilot
+    trained = fly(space, environment, reward, tasks, run=run, model=start, settings=training, tell=tell)
+    after = checkride.fly(open_pilot(Path(trained.model), f"run:{run}", settings), f"{run}-after")
 
-    control = None
+    control: EvaluationRun | None = None
     if settings.evaluation.negative_control_steps:
         name = f"{run}-control"
-        shuffled = fly(
-            space, environment, reward, tasks, run=name, model=model, settings=control_settings(settings), tell=tell
-        )
-        pilot = open_pilot(Path(shuffled.model), f"run:{name}", settings)
-        control = checkride(
-            store, frozen.suite, environment, reward, pilot, run=f"{name}-after", settings=settings, tell=tell
-        )["clean"]
+        shuffled = control_settings(settings)
+        astray = fly(space, environment, reward, tasks, run=name, model=start, settings=shuffled, tell=tell)
+        control = checkride.fly_clean(open_pilot(Path(astray.model), f"run:{name}", settings), f"{name}-after")
 
     flown = Flown(
         collected=collected,
         audits=audits,
         frozen=frozen,
         funnel=funnel,
+        imitation=imitation,
         trained=trained,
         before=before,
+        at_start=at_start,
         after=after,
         control=control,
     )
     return write_up(
-        space,
-        environment,
-        settings,
-        flown,
-        model_before=str(model),
-        out=out,
-        commands=commands,
-        started=started,
+        space, environment, settings, flown, model_before=str(model), out=out, commands=commands, started=started
     )

@@ -301,7 +301,8 @@ class SpanKind(StrEnum):
 
     PROMPT = "prompt"
     OBSERVATION = "observation"
-    COMPLETION = "completion"  # sampled by the policy: the only kind that trains
+    COMPLETION = "completion"  # sampled by the policy: what reinforcement trains
+    DEMONSTRATION = "demonstration"  # written by a recorded operator, so without log-probabilities: imitated, never more
 
 
 class TokenSpan(Record, frozen=True, kw_only=True):
@@ -343,9 +344,12 @@ class EndReason(StrEnum):
     DECLINED = "declined"  # the policy called ``decline``
     MAX_TURNS = "max_turns"
     INVALID_CALLS = "invalid_calls"  # too many calls that could not be parsed or do not exist
+    REPEATED = "repeated"  # the same calls failed with the same errors too often in a row
     CONTEXT_FULL = "context_full"  # the policy filled its context
     TRUNCATED = "truncated"  # a completion hit its token limit without ending
     POLICY_ERROR = "policy_error"  # the policy's own program raised
+    TIME_LIMIT = "time_limit"  # the policy's program did not end in its time
+    RESOURCE_LIMIT = "resource_limit"  # the policy used up memory, processor, disk or what may be kept of it
     ENGINE_ERROR = "engine_error"  # generation died: infrastructure
     WORLD_ERROR = "world_error"  # the environment's own code raised: infrastructure
     GRADER_ERROR = "grader_error"  # grading failed: infrastructure

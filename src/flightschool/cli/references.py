@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flightschool.perturbation import FaultProfile
     from flightschool.protocols import Environment
     from flightschool.rollouts import Policy
-    from flightschool.rollouts.session import Sampling
+    from flightschool.rollouts.transcript import Sampling
     from flightschool.store import Workspace
 
 __all__ = [

@@ -8,6 +8,7 @@ from flightschool.environments.checking import check_environment
 from flightschool.environments.code_world import CodeWorld, load_code
 from flightschool.environments.fidelity import Agreement, Fidelity, Mismatch, verify_fidelity
 from flightschool.environments.from_traces import BuiltEnvironment, LeftOut, build_from_traces
+from flightschool.environments.grouping import group_trials
 from flightschool.environments.inventory import InventoryEntry, take_inventory
 from flightschool.environments.recorded import DECLINE, NOT_RECORDED, RecordedWorld
 from flightschool.environments.recordings import Coverage, Recording, Recordings, Share, coverage, record_answers
@@ -46,6 +47,7 @@ __all__ = [
     "check_environment",
     "coverage",
     "environment_names",
+    "group_trials",
     "load_code",
     "load_environment",
     "load_record",

@@ -4,6 +4,7 @@ A runner opens a fresh world for every attempt, lets a harness drive a policy th
 end state and returns one ``Attempt``. Only the session writes token spans, so any harness is token-exact.
 """
 
+from flightschool.rollouts.demonstrations import Demonstrations, demonstrate
 from flightschool.rollouts.dialect import CompactDialect, MalformedCallError
 from flightschool.rollouts.harness import EpisodeEndError, ToolCallingHarness, opening_messages
 from flightschool.rollouts.policies import (
@@ -18,15 +19,18 @@ from flightschool.rollouts.policies import (
     ScriptPolicy,
     scripted_turns,
 )
+from flightschool.rollouts.recital import RecitalPolicy
 from flightschool.rollouts.references import GRAMMAR, parse_policy
 from flightschool.rollouts.replay import Replay, replay
 from flightschool.rollouts.runner import EpisodeRunner, run_attempts
-from flightschool.rollouts.session import Sampling, Session
+from flightschool.rollouts.session import Session
+from flightschool.rollouts.transcript import Sampling
 
 __all__ = [
     "GRAMMAR",
     "CompactDialect",
     "ConstantPolicy",
+    "Demonstrations",
     "EnginePolicy",
     "EpisodeEndError",
     "EpisodeRunner",
@@ -37,11 +41,13 @@ __all__ = [
     "Policy",
     "PolicyEndpoint",
     "RandomPolicy",
+    "RecitalPolicy",
     "Replay",
     "Sampling",
     "ScriptPolicy",
     "Session",
     "ToolCallingHarness",
+    "demonstrate",
     "opening_messages",
     "parse_policy",
     "replay",

@@ -17,7 +17,8 @@ from flightschool.digest import derive_random
 from flightschool.errors import InputError
 from flightschool.protocols import Engine, Environment, Tokenizer
 from flightschool.records import Message, Task, TokenSpan, ToolCall, ToolSpec
-from flightschool.rollouts.session import Sampling, Session
+from flightschool.rollouts.session import Session
+from flightschool.rollouts.transcript import Sampling
 
 __all__ = [
     "ConstantPolicy",

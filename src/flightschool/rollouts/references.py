@@ -20,7 +20,7 @@ from flightschool.rollouts.policies import (
     ScriptPolicy,
     load_calls,
 )
-from flightschool.rollouts.session import Sampling
+from flightschool.rollouts.transcript import Sampling
 
 __all__ = ["GRAMMAR", "model_policy", "parse_policy"]
 

@@ -18,7 +18,8 @@ from flightschool.protocols import Environment, Generation, GenerationRequest, R
 from flightschool.records import Attempt, SpanKind, Task, TokenSpan, WeightsVersion
 from flightschool.rollouts.policies import MessagesPolicy, Policy, PolicyEndpoint
 from flightschool.rollouts.runner import EpisodeRunner
-from flightschool.rollouts.session import Sampling, Session
+from flightschool.rollouts.session import Session
+from flightschool.rollouts.transcript import Sampling
 
 __all__ = ["Replay", "replay"]
 

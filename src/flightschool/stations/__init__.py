@@ -6,8 +6,9 @@ house is decided here; the gates stand in the rooms and raise.
 
 from flightschool.stations.collecting import Collected, collect
 from flightschool.stations.flown import Flown, JobResult, Measured
-from flightschool.stations.gates import admit, audit, freeze, frozen_suites
-from flightschool.stations.measuring import EVALUATION_KIND, Pilot, checkride, measure, open_pilot
+from flightschool.stations.gates import Candidates, admit, audit, candidates, freeze, frozen_suites
+from flightschool.stations.imitating import learn_by_imitation
+from flightschool.stations.measuring import EVALUATION_KIND, Checkride, Pilot, open_pilot
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Quiet, Tell
 from flightschool.stations.training_station import control_settings, fly, run_name, training_settings
@@ -15,6 +16,8 @@ from flightschool.stations.writing import write_up
 
 __all__ = [
     "EVALUATION_KIND",
+    "Candidates",
+    "Checkride",
     "Collected",
     "Flown",
     "JobResult",
@@ -25,13 +28,13 @@ __all__ = [
     "Tell",
     "admit",
     "audit",
-    "checkride",
+    "candidates",
     "collect",
     "control_settings",
     "fly",
     "freeze",
     "frozen_suites",
-    "measure",
+    "learn_by_imitation",
     "open_pilot",
     "run_name",
     "training_settings",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from flightschool.evaluation import Comparison, EvaluationRun, Frozen, compare
+from flightschool.evaluation import Comparison, Difference, EvaluationRun, Frozen, compare
 from flightschool.protocols import Environment
 from flightschool.records import Record, TaskAudit
 from flightschool.screening import Funnel
 from flightschool.stations.collecting import Collected
 from flightschool.stations.settings import JobSettings
 from flightschool.training import TrainResult
+from flightschool.training.imitation import ImitationResult
 
 __all__ = ["TRAINED", "Flown", "JobResult", "Measured", "job_result"]
 
@@ -52,6 +53,13 @@ class JobResult(Record, frozen=True, kw_only=True):
     greedy_after: float | None
     violations_before: float
     violations_after: float
+    num_demonstrations: int = 0
+    """Recorded episodes that were imitated before reinforcement began."""
+    success_at_start: float | None = None
+    """Success after the imitation, before reinforcement; None without one."""
+    reinforcement_gain_low: float | None = None
+    reinforcement_gain_high: float | None = None
+    """Interval of what reinforcement added to the imitation."""
     control_gain_low: float | None = None
     control_gain_high: float | None = None
     num_steps: int
@@ -68,9 +76,12 @@ class Flown(Record, frozen=True, kw_only=True):
     audits: tuple[TaskAudit, ...]
     frozen: Frozen
     funnel: Funnel
+    imitation: ImitationResult | None = None
     trained: TrainResult
     before: dict[str, EvaluationRun]
     """Way of measuring → the suite before training; ``clean``, ``perturbed``, ``greedy``."""
+    at_start: EvaluationRun | None = None
+    """The suite flown after the imitation and before reinforcement, clean; None without an imitation."""
     after: dict[str, EvaluationRun]
     """The same after it."""
     control: EvaluationRun | None = None
@@ -80,6 +91,15 @@ class Flown(Record, frozen=True, kw_only=True):
     def measured(self) -> tuple[Measured, ...]:
         """Before and after in pairs."""
         return tuple(Measured(label=label, before=run, after=self.after[label]) for label, run in self.before.items())
+
+    @property
+    def reinforced_from(self) -> EvaluationRun:
+        """The suite as the model flew it that reinforcement began with, clean."""
+        return self.at_start or self.before["clean"]
+
+    def gain_since_start(self, run: EvaluationRun, seed: int) -> Difference:
+        """Success on the trained strata, against the model that reinforcement began with."""
+        return compare(self.reinforced_from, run, seed=seed).difference(f"success/{TRAINED}")
 
 
 def job_result(
@@ -104,8 +124,8 @@ def job_result(
     rough_gain = rough.difference(f"success/{TRAINED}")
     risk = clean.difference("violations/weighted")
     greedy_gain = greedy.difference(f"success/{TRAINED}") if greedy else None
-    control = compare(flown.measured[0].before, flown.control, seed=settings.seed) if flown.control else None
-    control_gain = control.difference(f"success/{TRAINED}") if control else None
+    added = flown.gain_since_start(flown.measured[0].after, settings.seed) if flown.at_start else None
+    control_gain = flown.gain_since_start(flown.control, settings.seed) if flown.control else None
     strata = [share for share in flown.frozen.suite.strata if share.trained]
     return JobResult(
         run=flown.trained.run,
@@ -128,6 +148,10 @@ def job_result(
         greedy_after=greedy_gain.after if greedy_gain else None,
         violations_before=risk.before,
         violations_after=risk.after,
+        num_demonstrations=len(flown.imitation.demonstrations) if flown.imitation else 0,
+        success_at_start=added.before if added else None,
+        reinforcement_gain_low=added.low if added else None,
+        reinforcement_gain_high=added.high if added else None,
         control_gain_low=control_gain.low if control_gain else None,
         control_gain_high=control_gain.high if control_gain else None,
         num_steps=flown.trained.manifest.step,

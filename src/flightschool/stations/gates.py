@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from flightschool.audit import AuditIndex, audit_environment, require_sound, save_audits
 from flightschool.errors import GateError
@@ -18,7 +19,7 @@ from flightschool.stations.settings import JobSettings, SuiteTable
 from flightschool.stations.telling import Tell
 from flightschool.store import SqlStore
 
-__all__ = ["admit", "audit", "freeze", "frozen_suites"]
+__all__ = ["Candidates", "admit", "audit", "candidates", "freeze", "frozen_suites"]
 
 
 def audit(
@@ -66,28 +67,47 @@ def freeze(store: SqlStore, environment: Environment, table: SuiteTable, seed: i
     return frozen
 
 
+class Candidates(NamedTuple):
+    """What could be trained on, before anything is screened."""
+
+    num_pool: int
+    """Tasks of the pool's trained strata."""
+    sound: tuple[Task, ...]
+    """Those whose reward was audited and found sound."""
+
+
+def candidates(store: SqlStore, environment: Environment, frozen: Frozen) -> Candidates:
+    """The sound tasks of the pool's trained strata: outside suite and holdout, audited.
+
+    Raises:
+        GateError: nothing is sound.
+    """
+    trained = {share.name for share in frozen.suite.strata if share.trained}
+    tasks = [environment.task(task_id) for task_id in frozen.pool]
+    tasks = [task for task in tasks if not trained or task.stratum in trained]
+    sound = AuditIndex(store, environment).sound(tasks)
+    require_sound(store, environment, sound or tasks)  # with nothing sound, the refusal names what bars them
+    return Candidates(len(tasks), tuple(sound))
+
+
 def admit(
     store: SqlStore,
     environment: Environment,
     composition: RewardComposition,
     frozen: Frozen,
+    found: Candidates,
     pilot: Pilot,
     settings: JobSettings,
     tell: Tell,
 ) -> tuple[tuple[Task, ...], Funnel]:
-    """Screen the sound tasks of the pool's trained strata; returns what may train.
+    """Screen the candidates with the policy that will train; returns what may.
 
     Raises:
-        GateError: nothing is sound, or nothing carries signal.
+        GateError: nothing carries signal.
     """
     tell.station("screen the pool")
     suites = [suite for suite in (frozen.suite, frozen.holdout) if suite is not None]
-    trained = {share.name for share in frozen.suite.strata if share.trained}
-    candidates = [environment.task(task_id) for task_id in frozen.pool]
-    candidates = [task for task in candidates if not trained or task.stratum in trained]
-    sound = AuditIndex(store, environment).sound(candidates)
-    require_sound(store, environment, sound or candidates)  # with nothing sound, the refusal names what bars them
-    pool = TrainingPool(sound, suites=suites, environment=environment)
+    pool = TrainingPool(found.sound, suites=suites, environment=environment)
     runner = EpisodeRunner(environment, composition, run="screening")
     policy = pilot.policy(settings.training.first_temperature)
 
@@ -106,7 +126,7 @@ def admit(
     )
     save_decisions(store, decisions)
     admitted = pool.only({decision.task for decision in decisions if decision.admitted}).tasks
-    funnel = measure_funnel(len(candidates), len(sound), decisions)
+    funnel = measure_funnel(found.num_pool, len(found.sound), decisions)
     tell.note(
         f"{funnel.pool} tasks → {funnel.sound} sound → {funnel.admitted} with signal ({funnel.num_rollouts} rollouts)"
     )

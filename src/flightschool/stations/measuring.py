@@ -19,7 +19,7 @@ from flightschool.store import SqlStore
 if TYPE_CHECKING:
     from flightschool.engines import TorchEngine
 
-__all__ = ["EVALUATION_KIND", "PROFILE_KIND", "Pilot", "checkride", "measure", "num_cores", "open_pilot"]
+__all__ = ["EVALUATION_KIND", "PROFILE_KIND", "Checkride", "Pilot", "num_cores", "open_pilot"]
 
 EVALUATION_KIND = "evaluation"
 PROFILE_KIND = "fault-profile"
@@ -61,82 +61,61 @@ def open_pilot(folder: Path, name: str, settings: JobSettings) -> Pilot:
     return Pilot(engine=engine, tokenizer=loaded.tokenizer, name=name, max_new_tokens=settings.training.max_new_tokens)
 
 
-def measure(
-    store: SqlStore,
-    suite: Suite,
-    environment: Environment,
-    composition: RewardComposition,
-    pilot: Pilot,
-    *,
-    run: str,
-    weather: str,
-    temperature: float,
-    settings: JobSettings,
-    tell: Tell,
-) -> EvaluationRun:
-    """Fly the suite once and keep the evaluation with all its attempts. A kept evaluation of this id is returned.
+@dataclass
+class Checkride:
+    """A frozen suite in its environment, to be flown by one pilot after another."""
 
-    Equal seeds pair two measurements: the same latencies and the same faults meet both models.
-    """
-    if store.has(EVALUATION_KIND, run):
-        kept = store.get(EVALUATION_KIND, run, EvaluationRun)
-        if kept.suite_digest == suite.digest:
-            return kept
-    faults = profile(weather)
-    if not faults.is_clean:
-        store.put(PROFILE_KIND, faults.label, faults)
-    attempts: list[Attempt] = []
-    measured = evaluate(
-        suite,
-        environment,
-        pilot.policy(temperature),
-        composition=composition,
-        run=run,
-        weather_profile=None if faults.is_clean else faults,
-        repeats=settings.evaluation.repeats,
-        seed=settings.seed,
-        concurrency=settings.evaluation.concurrency,
-        progress=tell.tick,
-        on_attempt=attempts.append,
-        keep_blob=store.put_blob,
-    )
-    store.put_many(("attempt", attempt.id, attempt) for attempt in attempts)
-    store.put(EVALUATION_KIND, measured.id, measured)
-    return measured
+    store: SqlStore
+    suite: Suite
+    environment: Environment
+    composition: RewardComposition
+    settings: JobSettings
+    tell: Tell
 
+    def fly(self, pilot: Pilot, run: str) -> dict[str, EvaluationRun]:
+        """The suite in every way that the job measures it: ``clean``, ``perturbed`` and, clean again, ``greedy``.
 
-def checkride(
-    store: SqlStore,
-    suite: Suite,
-    environment: Environment,
-    composition: RewardComposition,
-    pilot: Pilot,
-    *,
-    run: str,
-    settings: JobSettings,
-    tell: Tell,
-) -> dict[str, EvaluationRun]:
-    """The suite in every way that the job measures it: ``clean``, ``perturbed`` and, clean again, ``greedy``.
+        Clean and perturbed are sampled as in training; greedy shows how much of a gain is mere decoding.
+        """
+        table = self.settings.evaluation
+        flown = {label: self._fly(pilot, run, label, table.temperature) for label in ("clean", "perturbed")}
+        if table.greedy and table.temperature > 0.0:
+            flown["greedy"] = self._fly(pilot, run, "greedy", 0.0)
+        return flown
 
-    Clean and perturbed are sampled as in training; greedy shows how much of a gain is mere decoding.
-    """
-    table = settings.evaluation
-    ways = {"clean": ("clean", table.temperature), "perturbed": (settings.faults.evaluation, table.temperature)}
-    if table.greedy and table.temperature > 0.0:
-        ways["greedy"] = ("clean", 0.0)
-    measured = {}
-    for label, (weather, temperature) in ways.items():
-        tell.station(f"measure {pilot.name}, {label}")
-        measured[label] = measure(
-            store,
-            suite,
-            environment,
-            composition,
-            pilot,
-            run=f"{run}-{label}",
-            weather=weather,
-            temperature=temperature,
-            settings=settings,
-            tell=tell,
+    def fly_clean(self, pilot: Pilot, run: str) -> EvaluationRun:
+        """The suite in clear weather alone."""
+        return self._fly(pilot, run, "clean", self.settings.evaluation.temperature)
+
+    def _fly(self, pilot: Pilot, run: str, label: str, temperature: float) -> EvaluationRun:
+        """Fly once and keep the evaluation with all its attempts. A kept evaluation of this id is returned.
+
+        Equal seeds pair two measurements: the same latencies and the same faults meet both models.
+        """
+        run_id = f"{run}-{label}"
+        self.tell.station(f"measure {pilot.name}, {label}")
+        if self.store.has(EVALUATION_KIND, run_id):
+            kept = self.store.get(EVALUATION_KIND, run_id, EvaluationRun)
+            if kept.suite_digest == self.suite.digest:
+                return kept
+        faults = profile(self.settings.faults.evaluation if label == "perturbed" else "clean")
+        if not faults.is_clean:
+            self.store.put(PROFILE_KIND, faults.label, faults)
+        attempts: list[Attempt] = []
+        measured = evaluate(
+            self.suite,
+            self.environment,
+            pilot.policy(temperature),
+            composition=self.composition,
+            run=run_id,
+            weather_profile=None if faults.is_clean else faults,
+            repeats=self.settings.evaluation.repeats,
+            seed=self.settings.seed,
+            concurrency=self.settings.evaluation.concurrency,
+            progress=self.tell.tick,
+            on_attempt=attempts.append,
+            keep_blob=self.store.put_blob,
         )
-    return measured
+        self.store.put_many(("attempt", attempt.id, attempt) for attempt in attempts)
+        self.store.put(EVALUATION_KIND, measured.id, measured)
+        return measured

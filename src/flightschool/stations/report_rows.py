@@ -28,8 +28,13 @@ __all__ = [
 ]
 
 
-def headlines(flown: Flown, comparisons: Mapping[str, Comparison]) -> tuple[Headline, ...]:
-    """The figures at the top: success, risk, latency and effort, before and after."""
+def headlines(flown: Flown, comparisons: Mapping[str, Comparison], seed: int) -> tuple[Headline, ...]:
+    """The figures at the top: success, risk, latency and effort, before and after.
+
+    Args:
+        comparisons: before against after, by way of measuring.
+        seed: of the bootstrap.
+    """
     clean, rough = flown.measured[0], flown.measured[1]
     lines = [
         _headline("Success, trained strata", f"success/{TRAINED}", clean, comparisons[clean.label]),
@@ -42,10 +47,15 @@ def headlines(flown: Flown, comparisons: Mapping[str, Comparison]) -> tuple[Head
         _headline("Tokens an episode", "tokens/weighted", clean, comparisons[clean.label], higher=False),
         _headline("Tool calls an episode", "calls/weighted", clean, comparisons[clean.label], higher=False),
     ]
+    if flown.at_start is not None:
+        pair = Measured(label="reinforcement", before=flown.at_start, after=flown.after["clean"])
+        comparison = compare(pair.before, pair.after, seed=seed)
+        note = "against the model that had imitated the recordings, with which reinforcement began"
+        lines.insert(1, _headline("of it by reinforcement", f"success/{TRAINED}", pair, comparison, note=note))
     for pair in flown.measured[2:]:
         note = "always the likeliest token, instead of sampling as in training"
         lines.insert(
-            2,
+            -4,
             _headline(
                 "Success, greedy decoding, trained strata",
                 f"success/{TRAINED}",
@@ -183,7 +193,7 @@ def control_row(settings: JobSettings, flown: Flown) -> Control | None:
     """The negative control, if one was flown."""
     if flown.control is None:
         return None
-    pair = Measured(label="control", before=flown.measured[0].before, after=flown.control)
+    pair = Measured(label="control", before=flown.reinforced_from, after=flown.control)
     comparison = compare(pair.before, pair.after, seed=settings.seed)
     before, after = _summaries(pair)
     name = f"success/{TRAINED}"

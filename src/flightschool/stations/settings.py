@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from flightschool.config import Settings
+from flightschool.training.imitation import ImitationSettings
 from flightschool.training.settings import TrainingSettings
 from flightschool.verification import RewardSettings
 
@@ -109,5 +110,6 @@ class JobSettings(Settings):
     reward: RewardSettings = RewardSettings()
     screening: ScreeningTable = ScreeningTable()
     suite: SuiteTable = SuiteTable()
+    imitation: ImitationSettings = ImitationSettings()
     training: TrainingSettings = TrainingSettings()
     evaluation: EvaluationTable = EvaluationTable()

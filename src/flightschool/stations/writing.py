@@ -77,7 +77,7 @@ def _report(
         environment=environment.name,
         suite=flown.frozen.suite.name,
         model=settings.model.name,
-        headlines=headlines(flown, comparisons),
+        headlines=headlines(flown, comparisons, settings.seed),
         strata=strata_rows(flown, comparisons),
         risks=risk_rows(flown),
         funnel=funnel_stages(environment, flown),
@@ -148,9 +148,20 @@ def _how_measured(settings: JobSettings, flown: Flown) -> str:
     )
 
 
+def _imitated(flown: Flown) -> list[str]:
+    if flown.imitation is None:
+        return []
+    num_shown, steps = len(flown.imitation.demonstrations), len(flown.imitation.surprisals)
+    return [
+        f"{num_shown} recorded episodes of training tasks, played again and accepted by the verifier, were imitated in "
+        f"{steps} steps before reinforcement began."
+    ]
+
+
 def _notes(settings: JobSettings, flown: Flown) -> tuple[str, ...]:
     return (
         _how_measured(settings, flown),
+        *_imitated(flown),
         f"{len(flown.trained.manifest.consumed)} groups of {settings.training.group_size} attempts were consumed, "
         f"{flown.trained.num_zero_advantage} of them without a gradient; training stopped: {flown.trained.stopped}.",
         *(

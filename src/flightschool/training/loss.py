@@ -39,6 +39,7 @@ class LossSums:
     num_tokens: float = 0.0
     loss: float = 0.0
     entropy: float = 0.0
+    surprisal: float = 0.0
     weight: float = 0.0
     weight_squared: float = 0.0
     k1: float = 0.0
@@ -84,6 +85,7 @@ def policy_loss(
         clip_bites_M = clipped_M * advantages_M < ratio_M * advantages_M
         rows: Iterable[Tensor] = (
             loss.detach(),
+            -old_M.sum(),
             weight_M.sum(),
             weight_M.square().sum(),
             -difference_M.sum(),
@@ -92,10 +94,11 @@ def policy_loss(
             (weight_M > limits.tis_cap).sum(),
             difference_M.abs().max() if difference_M.numel() else loss.detach() * 0.0,
         )
-        total, weight, squared, k1, k3, num_clipped, num_truncated, largest = (float(row) for row in rows)
+        total, surprisal, weight, squared, k1, k3, num_clipped, num_truncated, largest = (float(row) for row in rows)
     return loss, LossSums(
         num_tokens=float(logprobs_M.numel()),
         loss=total,
+        surprisal=surprisal,
         weight=weight,
         weight_squared=squared,
         k1=k1,

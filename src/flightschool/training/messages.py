@@ -151,6 +151,8 @@ class StepStats(Record, frozen=True, kw_only=True):
     num_forward_tokens: int
     entropy: float
     """Of the current policy, in nats a token."""
+    surprisal: float = 0.0
+    """Mean −log π of the trained tokens under the policy before the step, in nats: the loss of an imitation."""
     ess: float
     """Effective sample size of the importance weights, as a share of the tokens: (Σw)² / (n Σw²)."""
     k1: float

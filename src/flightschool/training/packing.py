@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from flightschool.errors import TokenContractError
 from flightschool.records import SpanKind, TokenSpan
@@ -41,8 +42,8 @@ class Target:
     predictor: int
     """Flat index of the token whose hidden state predicts it."""
     token_id: int
-    logprob: float
-    """Behaviour log-probability."""
+    logprob: float | None
+    """Behaviour log-probability; None: demonstrated, so no policy of ours sampled it."""
     advantage: float
     temperature: float
     member: int
@@ -65,6 +66,10 @@ class Pack:
         return len(self.tokens_N)
 
 
+_Label: TypeAlias = tuple[float | None, float, float]
+"""(log-probability, advantage, temperature)."""
+
+
 @dataclass
 class _Node:
     """A segment being built: tokens with, for completion tokens, what makes them targets."""
@@ -72,8 +77,8 @@ class _Node:
     member: int
     parent: int | None
     tokens: list[int] = field(default_factory=list)
-    labels: list[tuple[float, float, float] | None] = field(default_factory=list)
-    """(log-probability, advantage, temperature) of each token, None where nothing trains."""
+    labels: list[_Label | None] = field(default_factory=list)
+    """Of each token, None where nothing trains."""
     is_leaf: bool = True
 
 
@@ -137,6 +142,8 @@ def _extend(
         if span.kind is SpanKind.COMPLETION:
             check_span(span, f"{member.attempt} span {span.id}", newest_step)
             node.labels += [(value, member.advantage, span.temperature) for value in span.logprobs_T]
+        elif span.kind is SpanKind.DEMONSTRATION:
+            node.labels += [(None, member.advantage, span.temperature)] * len(span.token_ids_T)
         else:
             node.labels += [None] * len(span.token_ids_T)
         below = children.get(span.id, [])
@@ -197,7 +204,7 @@ class _Layout:
     def write(
         self,
         tokens: Sequence[int],
-        labels: Sequence[tuple[float, float, float] | None],
+        labels: Sequence[_Label | None],
         parents: tuple[int, ...],
         *,
         member: int,

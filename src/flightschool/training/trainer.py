@@ -44,6 +44,7 @@ class PackTensors:
     predictors_M: Tensor
     token_ids_M: Tensor
     behaviour_M: Tensor
+    """NaN on demonstrated tokens: no policy sampled them, so nothing is there to correct for."""
     advantages_M: Tensor
     temperatures_M: Tensor
 
@@ -54,7 +55,9 @@ class PackTensors:
         return cls(
             torch.tensor([row.predictor for row in rows], dtype=torch.long, device=device),
             torch.tensor([row.token_id for row in rows], dtype=torch.long, device=device),
-            torch.tensor([row.logprob for row in rows], dtype=torch.float32, device=device),
+            torch.tensor(
+                [math.nan if row.logprob is None else row.logprob for row in rows], dtype=torch.float32, device=device
+            ),
             torch.tensor([row.advantage for row in rows], dtype=torch.float32, device=device),
             torch.tensor([row.temperature for row in rows], dtype=torch.float32, device=device),
         )
@@ -175,6 +178,7 @@ class TorchTrainer:
             num_trained_tokens=int(sums.num_tokens),
             num_forward_tokens=self._num_forward,
             entropy=sums.entropy / count,
+            surprisal=sums.surprisal / count,
             ess=sums.ess,
             k1=sums.k1 / count,
             k3=sums.k3 / count,
@@ -255,9 +259,10 @@ def head_losses(logits: Callable[[Tensor], Tensor], leaf_ND: Tensor, targets: Pa
     for start in range(0, targets.token_ids_M.numel(), HEAD_CHUNK):
         part = slice(start, start + HEAD_CHUNK)
         token_ids_M, temperatures_M = targets.token_ids_M[part], targets.temperatures_M[part]
-        behaviour_M = targets.behaviour_M[part]
         logits_MV = logits(leaf_ND.index_select(0, targets.predictors_M[part]))
         scored = score_tokens(logits_MV.detach(), token_ids_M, temperatures_M)
+        behaviour_M = targets.behaviour_M[part]
+        behaviour_M = torch.where(behaviour_M.isnan(), scored.logprobs_M, behaviour_M)
         _refuse_fill(scored.logprobs_M, behaviour_M)
         logprobs_M = scored.logprobs_M.requires_grad_(True)
         loss, part_sums = policy_loss(logprobs_M, logprobs_M, behaviour_M, targets.advantages_M[part], limits)

@@ -287,7 +287,7 @@ def test_no_argument_template_covers_much_of_the_trained_stratum(desk: DeskEnvir
     assert max(writes.values()) / len(tasks) <= 0.15
     kinds = Counter(family.kind for stratum in load_strata()[:1] for family in stratum.families)
     assert set(kinds) == {"copy", "choose_field", "copy_two"}
-    assert kinds["copy"] / sum(kinds.values()) == pytest.approx(0.6)
+    assert kinds["copy"] / sum(kinds.values()) == pytest.approx(0.6, abs=0.1)
 
 
 def test_a_policy_fitted_to_one_template_fails_elsewhere(desk: DeskEnvironment) -> None:

@@ -38,10 +38,10 @@ def test_recording_again_gives_the_shipped_bytes(recipe: ModuleType, tmp_path: P
 
 def test_both_files_import_without_issues_and_are_small() -> None:
     chat, otlp = import_traces(TRACES / "desk_chat.jsonl"), import_traces(TRACES / "desk_otlp.jsonl")
-    assert len(chat.episodes) == 200
-    assert len(otlp.episodes) == 50
+    assert len(chat.episodes) == 320
+    assert len(otlp.episodes) == 80
     assert not [issue for episode in (*chat.episodes, *otlp.episodes) for issue in episode.issues]
-    assert sum(path.stat().st_size for path in TRACES.iterdir()) < 1_500_000
+    assert sum(path.stat().st_size for path in TRACES.iterdir()) < 1_600_000
 
 
 def test_episodes_follow_the_traffic_and_are_imperfect() -> None:

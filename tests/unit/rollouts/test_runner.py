@@ -196,3 +196,22 @@ def test_hundreds_of_scripted_episodes_run_in_one_event_loop() -> None:
     assert len(attempts) == len(tasks)
     assert len({a.id for a in attempts}) == len(tasks)
     assert all(a.reward is not None and a.reward.success for a in attempts)
+
+
+async def test_failing_alike_three_times_in_a_row_ends_the_attempt() -> None:
+    same = 'get_price {"item": "gold"}'
+    attempt = await runner().attempt(
+        ENVIRONMENT.task("copy-bolt-gear"), spoken(*[same] * 9), group="g", index=0, seed=3
+    )
+    assert (attempt.outcome, attempt.reason) == (Outcome.POLICY_FAILURE, EndReason.REPEATED)
+    assert len(attempt.events) == 3
+    assert attempt.reward is not None
+
+
+async def test_repeating_what_is_answered_or_failing_in_another_way_ends_nothing() -> None:
+    task = msgspec.structs.replace(ENVIRONMENT.task("copy-bolt-gear"), max_turns=6)
+    answered = await runner().attempt(task, spoken(*['get_price {"item": "gear"}'] * 9), group="g", index=0, seed=3)
+    assert (answered.reason, len(answered.events)) == (EndReason.MAX_TURNS, 6)
+    varied = [f'get_price {{"item": "{name}"}}' for name in ("gold", "gold", "tin", "gold", "gold", "tin")]
+    other = await runner().attempt(task, spoken(*varied), group="g", index=0, seed=3)
+    assert (other.reason, len(other.events)) == (EndReason.MAX_TURNS, 6)

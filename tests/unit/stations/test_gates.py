@@ -10,8 +10,8 @@ import pytest
 from flightschool.errors import GateError
 from flightschool.governance import AuditLog
 from flightschool.records import AuditVerdict, Task
-from flightschool.rollouts import NoopPolicy, OraclePolicy, Policy, PolicyEndpoint, RandomPolicy
-from flightschool.stations import JobSettings, Quiet, admit, audit, freeze, frozen_suites
+from flightschool.rollouts import NoopPolicy, OraclePolicy, Policy, PolicyEndpoint
+from flightschool.stations import JobSettings, Quiet, admit, audit, candidates, freeze, frozen_suites
 from flightschool.stations.settings import ScreeningTable, SuiteTable
 from flightschool.store import SqlStore
 from flightschool.testing.miniature import MiniatureEnvironment
@@ -93,8 +93,9 @@ def test_tasks_without_signal_do_not_come_through(store: SqlStore) -> None:
     frozen = freeze(store, environment, TABLE, 0, Quiet())
     settings = JobSettings(screening=ScreeningTable(budget=64, threshold=0.5))
     pilot = ScriptedPilot(OraclePolicy(environment))
+    found = candidates(store, environment, frozen)
     with pytest.raises(GateError, match="reward variance"):  # the oracle always succeeds: nothing to compare
-        admit(store, environment, REWARD, frozen, pilot, settings, Quiet())  # type: ignore[arg-type]
+        admit(store, environment, REWARD, frozen, found, pilot, settings, Quiet())  # type: ignore[arg-type]
 
 
 def test_tasks_with_signal_come_through_within_the_budget(store: SqlStore) -> None:
@@ -103,7 +104,8 @@ def test_tasks_with_signal_come_through_within_the_budget(store: SqlStore) -> No
     frozen = freeze(store, environment, TABLE, 0, Quiet())
     settings = JobSettings(screening=ScreeningTable(budget=64, threshold=0.05))
     pilot = ScriptedPilot(Sometimes(environment))
-    admitted, funnel = admit(store, environment, REWARD, frozen, pilot, settings, Quiet())  # type: ignore[arg-type]
+    found = candidates(store, environment, frozen)
+    admitted, funnel = admit(store, environment, REWARD, frozen, found, pilot, settings, Quiet())  # type: ignore[arg-type]
     assert {task.id for task in admitted} <= set(frozen.pool)
     assert funnel.sound == funnel.pool == len(frozen.pool)
     assert len(admitted) == funnel.admitted > 0
@@ -113,6 +115,5 @@ def test_tasks_with_signal_come_through_within_the_budget(store: SqlStore) -> No
 def test_unaudited_tasks_are_refused(store: SqlStore) -> None:
     environment = copies()
     frozen = freeze(store, environment, TABLE, 0, Quiet())
-    pilot = ScriptedPilot(RandomPolicy())
     with pytest.raises(GateError, match="audit"):
-        admit(store, environment, REWARD, frozen, pilot, JobSettings(), Quiet())  # type: ignore[arg-type]
+        candidates(store, environment, frozen)

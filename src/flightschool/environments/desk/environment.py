@@ -23,7 +23,7 @@ from flightschool.records import Reference, Task, ToolSpec
 
 __all__ = ["TASKS_PER_FAMILY", "DeskEnvironment", "build_environment"]
 
-TASKS_PER_FAMILY = 8
+TASKS_PER_FAMILY = 6
 
 
 def build_environment(
