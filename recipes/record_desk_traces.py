@@ -5,7 +5,7 @@ Run from the repository root; equal code gives equal bytes::
     python recipes/record_desk_traces.py
 
 Both files hold the same kind of episodes, in proportion to the strata's shares of traffic; the OTLP file holds
-the first quarter of them. No model wrote any of it.
+the first sixth of them. No model wrote any of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flightschool.rollouts import EpisodeRunner, MessagesPolicy, run_attempts
 from flightschool.traces import RecordedEpisode, episode_from_attempt, export
 from flightschool.verification import OutcomeReward, RewardSettings
 
-NUM_EPISODES = 320
+NUM_EPISODES = 480
 SEED = 7
 FOLDER = Path(desk_package.__file__).parent / "traces"
 
@@ -75,7 +75,7 @@ def write(episodes: Sequence[RecordedEpisode], folder: Path) -> None:
     """Both files."""
     folder.mkdir(parents=True, exist_ok=True)
     export(episodes, folder / "desk_chat.jsonl", "openai-chat")
-    export(episodes[: len(episodes) // 4], folder / "desk_otlp.jsonl", "otlp")
+    export(episodes[: len(episodes) // 6], folder / "desk_otlp.jsonl", "otlp")
 
 
 if __name__ == "__main__":

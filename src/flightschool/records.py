@@ -302,7 +302,7 @@ class SpanKind(StrEnum):
     PROMPT = "prompt"
     OBSERVATION = "observation"
     COMPLETION = "completion"  # sampled by the policy: what reinforcement trains
-    DEMONSTRATION = "demonstration"  # written by a recorded operator, so without log-probabilities: imitated, never more
+    DEMONSTRATION = "demonstration"  # written by a recorded operator, without log-probabilities: only imitated
 
 
 class TokenSpan(Record, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""``bench quickstart · episodes · robustness``: promised figures, measured and held against their targets."""
+"""``bench quickstart · episodes · robustness · sandbox``: promised figures, measured and held against their targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flightschool.cli.verb import group, verb
 from flightschool.errors import InputError
 
 if TYPE_CHECKING:
-    from flightschool.bench import QuickstartBench, Target
+    from flightschool.bench import QuickstartBench, SandboxBench, Target
     from flightschool.store import Workspace
 
 __all__ = ["register"]
@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
     verb(bench, "quickstart", example="flightschool bench quickstart --seeds 0,1,2 --json")(quickstart)
     verb(bench, "episodes", example="flightschool bench episodes --json")(episodes)
     verb(bench, "robustness", example="flightschool bench robustness --workspace quickstart --json")(robustness)
+    verb(bench, "sandbox", example="flightschool bench sandbox --quick --json")(sandbox)
 
 
 def quickstart(
@@ -126,6 +127,28 @@ def robustness(
     output.finish(msgspec.structs.asdict(measured), fell_short=not measured.met)
 
 
+def sandbox(
+    quick: bool = typer.Option(False, "--quick", help="Fewer rounds and folders; under two minutes."),
+    num_episodes: int = typer.Option(
+        0, "--episodes", min=0, help="Fly so many littering episodes as well and count what they leave behind."
+    ),
+) -> None:
+    """Sandboxes of the present user on two cores, no warm pool: start + `true` + destroy beside a bare clone in C.
+
+    What is compared is made in turns in one run, so that ratios hardly depend on the machine. Targets are held to the
+    quietest round. Figures that need a compiler, bubblewrap or runc are null where that is absent.
+
+    Targets: ratio_to_floor at most 2, per_s_at_8 at least 250, exec_ms_p50 at most 2, live_mib at most 6, at least
+    350 task folders read a second, vs_bubblewrap at least 3, vs_runc at least 4, nothing left behind.
+    """
+    from flightschool.bench import bench_sandbox
+
+    measured = bench_sandbox(quick=quick, num_episodes=num_episodes, tell=output.say)
+    _tell_sandbox(measured)
+    _tell_targets(measured.targets)
+    output.finish(msgspec.structs.asdict(measured), fell_short=not measured.met)
+
+
 # ------------------------------------------------------------------------------------------------ small parts
 
 
@@ -165,6 +188,34 @@ def _tell_flights(measured: QuickstartBench) -> None:
     ]
     columns = ("#seed", "#wall s", "#MB", "#before", "#after", "#gain", "#faults before", "#faults after")
     output.table("The main job", columns, rows)
+
+
+def _tell_sandbox(measured: SandboxBench) -> None:
+    absent = "not here"
+    rows = [
+        (what, absent if value is None else f"{value:{shape}} {unit}".rstrip())
+        for what, value, shape, unit in (
+            ("bare clone in C, `true`, wait, median", measured.floor_ms_p50, ".2f", "ms"),
+            ("sandbox: start, `true`, destroyed, median", measured.start_ms_p50, ".2f", "ms"),
+            ("the same by the launcher in Python", measured.python_start_ms_p50, ".2f", "ms"),
+            ("sandbox / bare clone, quietest round", measured.ratio_to_floor, ".2f", ""),
+            ("sandbox / bare clone, median of rounds", measured.ratio_to_floor_p50, ".2f", ""),
+            ("sandboxes a second, 8 at a time", measured.per_s_at_8, ".0f", ""),
+            ("bare clones a second, 8 at a time", measured.floor_per_s_at_8, ".0f", ""),
+            ("`true` in a live sandbox", measured.exec_ms_p50, ".2f", "ms"),
+            ("a live sandbox", measured.live_mib, ".2f", "MiB"),
+            ("a bubblewrap for each command", measured.bubblewrap_ms_p50, ".2f", "ms"),
+            ("commands a second, against those", measured.vs_bubblewrap, ".1f", "times"),
+            ("runc run", measured.runc_ms_p50, ".2f", "ms"),
+            ("starts a second, against runc", measured.vs_runc, ".1f", "times"),
+            ("task folders read a second", measured.harbor_parse_tasks_per_s, ".0f", ""),
+        )
+    ]
+    if measured.left_behind is not None:
+        left = ", ".join(f"{count} {name}" for name, count in measured.left_behind.items()) or "nothing"
+        rows.append((f"left behind by {measured.num_episodes} episodes", left))
+    title = f"{measured.mechanism}, user {measured.uid}, {measured.cores} cores; {measured.launcher}"
+    output.table(title, ("what", "#measured"), rows)
 
 
 def _tell_targets(targets: Iterable[Target]) -> None:

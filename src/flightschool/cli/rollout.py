@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from flightschool.cli import output
-from flightschool.cli.references import fault_profile, open_environment, policy, workspace_if_any
+from flightschool.cli.references import fault_profile, is_path, open_environment, policy, workspace_if_any
 from flightschool.cli.verb import verb
 
 if TYPE_CHECKING:
@@ -24,16 +25,21 @@ def register(app: typer.Typer) -> None:
 
 
 def rollout(
-    environment: str = typer.Argument(..., metavar="E", help="Environment: a name, or a path."),
+    environment: str = typer.Argument(..., metavar="E", help="Environment: a name, a path, or task folders."),
     policy_text: str = typer.Option(
         ..., "--policy", help="oracle, noop, random, constant:FILE, script:FILE, model:DIR or run:RUN\\[@STEP]."
     ),
     num: int = typer.Option(8, "-n", "--num", min=1, help="Episodes; tasks repeat when there are fewer of them."),
     perturb: str | None = typer.Option(None, "--perturb", help="Fault profile: clean, noisy, storm, or a path."),
     seed: int = typer.Option(0, "--seed", help="Same seed, same episodes."),
-    keep_output: bool = typer.Option(False, "--keep-output", help="Keep end states in the workspace."),
+    keep_output: bool = typer.Option(False, "--keep-output", help="Keep end states; of task folders tell output."),
 ) -> None:
     """Let a policy attempt tasks. In a workspace every attempt is kept, for replay and for reports."""
+    if is_path(environment) and Path(environment).is_dir():
+        from flightschool.cli.rollout_folders import rollout_folders
+
+        rollout_folders(Path(environment), policy_text, num=num, seed=seed, perturb=perturb, keep_output=keep_output)
+        return
     from flightschool.rollouts import EpisodeRunner, run_attempts
     from flightschool.verification import current_reward
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from flightschool.records import Record
 
 if TYPE_CHECKING:
     from flightschool.perturbation import FaultProfile
-    from flightschool.protocols import Environment
     from flightschool.store import SqlStore
 
-__all__ = ["PROFILE_KIND", "ROLLOUT_KIND", "RolloutRun", "open_rollout", "recorded_profile"]
+__all__ = [
+    "PROFILE_KIND",
+    "ROLLOUT_KIND",
+    "Place",
+    "RolloutRun",
+    "TaskFolders",
+    "open_rollout",
+    "recorded_profile",
+]
 
 ROLLOUT_KIND = "rollout"
 PROFILE_KIND = "fault-profile"
@@ -34,9 +41,28 @@ class RolloutRun(Record, frozen=True, kw_only=True):
     """ISO 8601 UTC."""
 
 
-def open_rollout(
-    store: SqlStore, environment: Environment, policy: str, seed: int, profile: FaultProfile | None
-) -> str:
+class Place(Protocol):
+    """What attempts are made in, as a run records it."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Of its content."""
+        ...
+
+
+class TaskFolders(Record, frozen=True, kw_only=True):
+    """Task folders as the place of a run."""
+
+    name: str
+    digest: str
+
+
+def open_rollout(store: SqlStore, environment: Place, policy: str, seed: int, profile: FaultProfile | None) -> str:
     """Take the next free run id and record the run under it, atomically among processes."""
     number = len(store.keys(ROLLOUT_KIND)) + 1
     if profile is not None:

@@ -1,8 +1,9 @@
 """Demonstrations: recorded episodes of tasks, played again in fresh worlds, kept where the verifier accepts them.
 
 A recording says what an operator did, and perhaps that it was a success; neither is believed. Each episode is recited
-in clear weather against the environment as it is now and judged like any attempt. What failed, what took a slip to
-succeed (a call that was answered by an error) and what the model could not have said is left out, and counted.
+in clear weather against the environment as it is now and judged like any attempt. What failed and what the model could
+not have said is left out, and counted. Where it took a slip to succeed (a turn whose calls were answered by errors),
+the slip is cut out and the rest is recited and judged anew: nobody should imitate a slip.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from flightschool.digest import derive_seed
 from flightschool.protocols import Tokenizer
-from flightschool.records import Attempt, Message, Record, Task
+from flightschool.records import Attempt, EndReason, Message, Record, Task
 from flightschool.rollouts.recital import RecitalPolicy
 from flightschool.rollouts.runner import EpisodeRunner
 
@@ -27,6 +28,8 @@ class Demonstrations(Record, frozen=True, kw_only=True):
 
     attempts: tuple[Attempt, ...]
     """Accepted ones, in the order of the recordings."""
+    num_mended: int
+    """Accepted ones out of which slips were cut."""
     num_recorded: int
     """Recordings of the tasks that were asked for."""
     left_out: dict[str, int]
@@ -41,8 +44,9 @@ def demonstrate(
     *,
     max_context: int,
     seed: int,
+    most: int | None = None,
 ) -> Demonstrations:
-    """Play recordings of ``tasks`` again and keep those that succeed without a slip.
+    """Play recordings of ``tasks`` again and keep those that succeed.
 
     Args:
         runner: of the environment, with the reward that judges.
@@ -51,25 +55,62 @@ def demonstrate(
         tokenizer: of the model that shall imitate.
         max_context: longest episode in tokens.
         seed: of the latencies.
+        most: how many are kept at most: one of each family before the second of any. None: all.
     """
     known = {task.id: task for task in tasks}
     relevant = [(known[task_id], turns) for task_id, turns in recordings if task_id in known]
-    accepted: list[Attempt] = []
+    accepted: list[tuple[Task, Attempt]] = []
     left_out: Counter[str] = Counter()
+    mended: set[str] = set()
 
-    async def play() -> None:
+    async def play(task: Task, turns: Sequence[Message], number: int) -> Attempt:
+        policy = RecitalPolicy({task.id: turns}, tokenizer, max_context)
+        drawn = derive_seed(GROUP, seed, task.id, number)
+        return await runner.attempt(task, policy, group=GROUP, index=number, seed=drawn)
+
+    async def play_all() -> None:
         for number, (task, turns) in enumerate(relevant):
-            policy = RecitalPolicy({task.id: turns}, tokenizer, max_context)
-            drawn = derive_seed(GROUP, seed, task.id, number)
-            attempt = await runner.attempt(task, policy, group=GROUP, index=number, seed=drawn)
+            attempt = await play(task, turns, number)
+            if slips := _slips(attempt):
+                said = [message for turn, message in enumerate(turns) if turn not in slips]
+                attempt = await play(task, said, number)
+                mended.add(attempt.id)
             problem = _problem(attempt)
             if problem:
                 left_out[problem] += 1
             else:
-                accepted.append(attempt)
+                accepted.append((task, attempt))
 
-    asyncio.run(play())
-    return Demonstrations(attempts=tuple(accepted), num_recorded=len(relevant), left_out=dict(left_out))
+    asyncio.run(play_all())
+    kept = _spread(accepted)[:most]
+    if len(kept) < len(accepted):
+        left_out["more than asked for"] = len(accepted) - len(kept)
+    return Demonstrations(
+        attempts=tuple(kept),
+        num_mended=sum(attempt.id in mended for attempt in kept),
+        num_recorded=len(relevant),
+        left_out=dict(left_out),
+    )
+
+
+def _spread(accepted: Sequence[tuple[Task, Attempt]]) -> list[Attempt]:
+    """One of each family before the second of any."""
+    seen: Counter[str] = Counter()
+    rows = []
+    for task, attempt in accepted:
+        rows.append((seen[task.family], attempt))
+        seen[task.family] += 1
+    return [attempt for _, attempt in sorted(rows, key=lambda row: row[0])]
+
+
+def _slips(attempt: Attempt) -> set[int]:
+    """Turns of a successful attempt whose calls were all answered by errors."""
+    if attempt.reward is None or not attempt.reward.success:
+        return set()
+    turns: dict[int, list[bool]] = {}
+    for event in attempt.events:
+        turns.setdefault(event.turn, []).append(event.result.is_error)
+    return {turn for turn, failed in turns.items() if all(failed)}
 
 
 def _problem(attempt: Attempt) -> str:
@@ -77,7 +118,7 @@ def _problem(attempt: Attempt) -> str:
     if attempt.reward is None:
         return f"could not be judged ({attempt.reason})"
     if not attempt.reward.success:
-        return f"failed ({attempt.reason})" if attempt.reason != "finished" else "failed"
+        return "failed" if attempt.reason is EndReason.FINISHED else f"failed ({attempt.reason})"
     if any(event.result.is_error for event in attempt.events):
-        return "succeeded after an error"
+        return "succeeded with errors"
     return ""

@@ -40,7 +40,7 @@ from flightschool.rollouts.policies import Policy, PolicyEndpoint
 from flightschool.tools import ToolBoundary, VirtualClock
 from flightschool.verification import CheckVerifier
 
-__all__ = ["EpisodeRunner", "run_attempts"]
+__all__ = ["EpisodeRunner", "outcome_of", "run_attempts"]
 
 KeepBlob = Callable[[bytes], str]
 MAX_INFRA_RETRIES = 2
@@ -288,6 +288,11 @@ _CAUSES = {EndReason.ENGINE_ERROR: "engine", EndReason.WORLD_ERROR: "world", End
 
 def _cause(reason: EndReason) -> str:
     return _CAUSES.get(reason, "policy")
+
+
+def outcome_of(reason: EndReason) -> tuple[Outcome, str]:
+    """Outcome and cause that follow from how an attempt ended."""
+    return _outcome(reason), _cause(reason)
 
 
 def run_attempts(

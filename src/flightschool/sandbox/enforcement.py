@@ -37,6 +37,9 @@ def native_enforcement(spec: SandboxSpec, mode: str, without: Collection[str]) -
         Enforcement(limit="network", mechanism="network namespace with loopback only; socket families", bound="none"),
         Enforcement(limit="ids", mechanism="user namespace", bound=ids),
     ]
+    if spec.file_powers and spec.uid == 0:
+        how = "real" if mode == "range" else "changes of owner succeed and do nothing: there is one id"
+        lines.append(Enforcement(limit="capabilities", mechanism="owners and modes of files only", bound=how))
     if without:
         lines.append(Enforcement(limit="WEAKENED", mechanism="by request", bound=f"left out: {', '.join(without)}"))
     return tuple(lines)

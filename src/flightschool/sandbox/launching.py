@@ -10,14 +10,17 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Collection
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from flightschool.errors import InfrastructureError
+from flightschool.sandbox.recipes import NAMESPACES, recipe_of
 from flightschool.sandbox.records import SandboxSpec
+from flightschool.sandbox.waiting import within
 
 __all__ = ["BOOT", "PACKAGE_ROOT", "Interpreter", "Launcher", "interpreter", "plan_of"]
 
@@ -36,6 +39,8 @@ sys.modules[f"flightschool.sandbox.node.{entry}"].main(int(argument))
 PACKAGE_ROOT: Final = str(Path(__file__).resolve().parents[2])
 _MOST_MESSAGE: Final = 1 << 16
 _ANSWER_S: Final = 60.0
+_FULL_S: Final = 0.001
+_MOST_RECIPES: Final = 16
 
 
 @dataclass(frozen=True)
@@ -79,27 +84,19 @@ def interpreter(user: int | None = None) -> Interpreter:
 class Launcher:
     """One launcher process; see ``node.launcher`` for what it does. Belongs to one event loop.
 
+    Args:
+        without: defences to leave out; the helper leaves out none.
+        helper: program of the native helper; empty for the launcher in Python.
+
     Raises:
         InfrastructureError: the process cannot be started.
     """
 
-    def __init__(self, without: Collection[str] = ()) -> None:
+    def __init__(self, without: Collection[str] = (), helper: str = "") -> None:
         self.loop = asyncio.get_running_loop()
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        closes = "close_descriptors" not in without
-        theirs.set_inheritable(not closes)
         try:
-            self._process = subprocess.Popen(
-                [interpreter().program, "-I", "-S", "-c", BOOT, PACKAGE_ROOT, "launcher", str(theirs.fileno())],
-                env=dict(os.environ) if "environment" in without else {},
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                close_fds=closes,
-                pass_fds=[theirs.fileno()] if closes else (),
-                start_new_session=True,
-            )
+            self._process = _started_helper(helper, theirs) if helper else _started_python(without, theirs)
         except OSError as error:
             mine.close()
             raise InfrastructureError(
@@ -111,6 +108,7 @@ class Launcher:
         finally:
             theirs.close()
         self.dead = ""
+        self._recipes = _Recipes() if helper else None
         self._control = mine
         self._next = 1
         self._opening: dict[int, asyncio.Future[socket.socket]] = {}
@@ -130,17 +128,31 @@ class Launcher:
             InfrastructureError: the launcher is gone, or the kernel refused.
         """
         number, self._next = self._next, self._next + 1
+        if self._recipes is not None:
+            return number, await self._ask_helper(number, self._recipes.descriptor(plan))
         answer: asyncio.Future[socket.socket] = self.loop.create_future()
         self._opening[number] = answer
         try:
             await self._say({"op": "open", "id": number, "plan": plan})
-            channel = await asyncio.wait_for(answer, _ANSWER_S)
+            channel = await within(_ANSWER_S, answer)
         except TimeoutError:
             self._die("it did not answer")
             raise self._error() from None
         finally:
             self._opening.pop(number, None)
         return number, channel
+
+    async def _ask_helper(self, number: int, recipe: int) -> socket.socket:
+        """The helper answers on the socket itself: one turn less."""
+        mine, theirs = socket.socketpair()
+        try:
+            await self._say({"op": "open", "id": number, "flags": NAMESPACES}, [theirs.fileno(), recipe])
+        except BaseException:
+            mine.close()
+            raise
+        finally:
+            theirs.close()
+        return mine
 
     async def close_box(self, number: int) -> None:
         """Kill a sandbox and wait until every process of it is reaped. A dead launcher has done so by dying."""
@@ -149,7 +161,7 @@ class Launcher:
         gone = self._closing.setdefault(number, self.loop.create_future())
         with contextlib.suppress(InfrastructureError):
             await self._say({"op": "close", "id": number})
-            await asyncio.wait_for(asyncio.shield(gone), _ANSWER_S)
+            await within(_ANSWER_S, gone)
         self._closing.pop(number, None)
 
     async def end(self) -> None:
@@ -161,14 +173,20 @@ class Launcher:
             self._process.kill()
             await asyncio.to_thread(self._process.wait)
 
-    async def _say(self, message: dict[str, Any]) -> None:
-        if self.dead:
-            raise self._error()
-        try:
-            await self.loop.sock_sendall(self._control, json.dumps(message).encode())
-        except OSError as error:
-            self._die(str(error))
-            raise self._error() from error
+    async def _say(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """One packet, whole or not at all. Many tasks share the socket, so a full one is asked again, not waited on."""
+        data = [json.dumps(message).encode()]
+        while not self.dead:
+            try:
+                socket.send_fds(self._control, data, list(fds))
+            except BlockingIOError:
+                await asyncio.sleep(_FULL_S)
+            except OSError as error:
+                self._die(str(error))
+                raise self._error() from error
+            else:
+                return
+        raise self._error()
 
     def _on_readable(self) -> None:
         try:
@@ -202,6 +220,8 @@ class Launcher:
         if not self.loop.is_closed():
             self.loop.remove_reader(self._control.fileno())
         self._control.close()
+        if self._recipes is not None:
+            self._recipes.close()
         for opening in self._opening.values():
             if not opening.done():
                 opening.set_exception(self._error())
@@ -218,6 +238,61 @@ class Launcher:
         )
 
 
+class _Recipes:
+    """The last few recipes, each in a file of its own in memory, whose descriptor goes to the helper."""
+
+    def __init__(self) -> None:
+        self._fds: OrderedDict[str, int] = OrderedDict()
+
+    def descriptor(self, plan: dict[str, Any]) -> int:
+        """Of the recipe of a plan; stays ours."""
+        key = json.dumps(plan, sort_keys=True)
+        if key in self._fds:
+            self._fds.move_to_end(key)
+            return self._fds[key]
+        fd = os.memfd_create("recipe", os.MFD_CLOEXEC)
+        with os.fdopen(fd, "wb", closefd=False) as file:
+            file.write(recipe_of(plan).packed())
+        self._fds[key] = fd
+        if len(self._fds) > _MOST_RECIPES:
+            os.close(self._fds.popitem(last=False)[1])
+        return fd
+
+    def close(self) -> None:
+        while self._fds:
+            os.close(self._fds.popitem()[1])
+
+
+def _started_helper(program: str, control: socket.socket) -> subprocess.Popen[bytes]:
+    """Its name is all that sandboxes can see of how it was started."""
+    return subprocess.Popen(
+        ["sandbox-init"],
+        executable=program,
+        env={},
+        cwd="/",
+        stdin=control.fileno(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _started_python(without: Collection[str], control: socket.socket) -> subprocess.Popen[bytes]:
+    closes = "close_descriptors" not in without
+    control.set_inheritable(not closes)
+    return subprocess.Popen(
+        [interpreter().program, "-I", "-S", "-c", BOOT, PACKAGE_ROOT, "launcher", str(control.fileno())],
+        env=dict(os.environ) if "environment" in without else {},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        close_fds=closes,
+        pass_fds=[control.fileno()] if closes else (),
+        start_new_session=True,
+    )
+
+
 def plan_of(spec: SandboxSpec, mode: str, without: Collection[str] = ()) -> dict[str, Any]:
     """The spec in the words of the far side (``node.plan.Plan``)."""
     limits = spec.limits
@@ -228,6 +303,9 @@ def plan_of(spec: SandboxSpec, mode: str, without: Collection[str] = ()) -> dict
         "hostname": spec.hostname,
         "tree": os.path.realpath(spec.root.path) if spec.root is not None else "",
         "binds": [[os.path.realpath(place.source), place.target] for place in spec.mounts],
+        "over_host": spec.root is not None and spec.root.over_host,
+        "changes": spec.changes,
+        "file_powers": spec.file_powers and spec.uid == 0,
         "workdir": spec.workdir,
         "without": sorted(without),
         **{name: getattr(limits, name) for name in limits.__struct_fields__},

@@ -15,6 +15,8 @@ from flightschool.sandbox.node import files
 from flightschool.sandbox.node.frames import MOST_BODY_BYTES, FrameReader, pack
 from flightschool.sandbox.protocols import Command, OnOutput
 from flightschool.sandbox.records import DEFAULT_ENV, Enforcement, ExecResult, SandboxSpec, Stopped, Usage
+from flightschool.sandbox.waiting import within
+from flightschool.sandbox.written import Written, check_way_in, find_written, walk_written
 
 __all__ = ["AgentSandbox"]
 
@@ -155,10 +157,43 @@ class AgentSandbox:
             _raise_for(answer, path)
             return body
         try:
-            return files.read_beneath(self._root_fd, path, most_bytes)
+            if not self._spec.changes:
+                return files.read_beneath(self._root_fd, path, most_bytes)
+            found = find_written(self._root_fd, path, lambda fd, below: files.read_beneath(fd, below, most_bytes))
+            if found is None:
+                raise NotFoundError(
+                    "the sandbox has not written it", where=path, expected="a written file", mend="check the path"
+                )
+            return found
         except OSError as error:
             _raise_for({"errno": error.errno, "text": str(error)}, path)
             raise
+
+    async def written(self, *, most_bytes: int = 512 << 20, most_entries: int = 100_000) -> tuple[Written, ...]:
+        """Stop the sandbox, then read all that was written in it, removals included.
+
+        Args:
+            most_bytes: of all files together.
+            most_entries: number of paths.
+
+        Raises:
+            InputError: past a cap, or the sandbox was opened without ``changes``.
+            InfrastructureError: its files cannot be reached.
+        """
+        await self.stop()
+        if self._root_fd is None or not self._spec.changes:
+            raise InputError(
+                "what was written is not at hand", where="written", expected="a sandbox with changes", mend="ask for it"
+            )
+        check_way_in(self._root_fd)
+        own = (self._spec.uid, self._spec.gid)
+        try:
+            found = walk_written(self._root_fd, own, most_bytes=most_bytes, most_entries=most_entries)
+            return tuple(found)
+        except OSError as error:
+            raise InfrastructureError(
+                f"reading the end state: {error}", where=str(error.filename), expected="readable layers", mend="retry"
+            ) from error
 
     async def kill(self) -> int:
         """Kill every process but the agent."""
@@ -197,7 +232,7 @@ class AgentSandbox:
             InfrastructureError: the set-up failed; the step and the kernel's answer are in the text.
         """
         try:
-            await asyncio.wait_for(asyncio.shield(self._ready), _START_S)
+            await within(_START_S, self._ready)
         except TimeoutError:
             self._hang_up(f"the set-up did not end within {_START_S:.0f} s")
             raise self._error() from None
@@ -218,7 +253,7 @@ class AgentSandbox:
         try:
             async with self._sending:
                 await self._loop.sock_sendall(self._channel, pack({**header, "id": number}, body))
-            return await asyncio.wait_for(running.answer, patience_s)
+            return await within(patience_s, running.answer)
         except TimeoutError:
             self._hang_up(f"the agent did not answer within {patience_s:.0f} s")
             raise self._error() from None

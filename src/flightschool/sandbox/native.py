@@ -10,11 +10,13 @@ from typing import Final
 
 from flightschool.errors import InfrastructureError, InputError
 from flightschool.sandbox.enforcement import native_enforcement
+from flightschool.sandbox.helper import Helper, find_helper
 from flightschool.sandbox.launching import Launcher, plan_of
 from flightschool.sandbox.live import AgentSandbox, closing
 from flightschool.sandbox.node.plan import DEFENCES
 from flightschool.sandbox.node.syscalls import MACHINE, NUMBERS
-from flightschool.sandbox.records import Mechanism, SandboxSpec
+from flightschool.sandbox.recipes import knows
+from flightschool.sandbox.records import Enforcement, Mechanism, SandboxSpec
 
 __all__ = ["NativeProvider"]
 
@@ -29,14 +31,16 @@ class NativeProvider:
             id to the caller's own (refused for root: it would be the host's root).
         without: defences to leave out (``node.plan.DEFENCES``). For tests that show what a defence is good for; a
             weakened sandbox says so in its ``enforcement``.
+        helper: True: by the native helper, False: by the launcher in Python; None: by the helper where there is one.
+            A spec that the helper does not know, and a weakened sandbox, are the Python launcher's in any case.
 
     Raises:
-        InputError: an unknown mode or defence, or ``single`` as root.
+        InputError: an unknown mode or defence, or ``single`` as root; a helper that is wanted and cannot be had.
     """
 
     harvests_after_stop = True
 
-    def __init__(self, *, mode: str | None = None, without: Collection[str] = ()) -> None:
+    def __init__(self, *, mode: str | None = None, without: Collection[str] = (), helper: bool | None = None) -> None:
         self._mode = mode or ("range" if os.geteuid() == 0 else "single")
         if self._mode not in _MODES or set(without) - set(DEFENCES):
             raise InputError(
@@ -53,7 +57,14 @@ class NativeProvider:
                 mend="nothing: native-range is the one for root",
             )
         self._without = sorted(without)
-        self._launcher: Launcher | None = None
+        self._helper = helper
+        if helper and not (found := find_helper()).program:
+            raise InputError(
+                found.found, where="helper", expected="the native helper", mend="install a C compiler, or leave it open"
+            )
+        self._found: Helper | None = None
+        self._launchers: dict[str, Launcher] = {}
+        """By program of the helper; empty for the launcher in Python."""
         self._boxes: set[AgentSandbox] = set()
 
     @property
@@ -73,15 +84,22 @@ class NativeProvider:
             raise InputError(
                 f"machine {MACHINE}", where="native", expected="x86_64 or aarch64", mend="use another mechanism"
             )
-        launcher = await self._running_launcher()
-        number, channel = await launcher.open_box(plan_of(spec, self._mode, self._without))
+        kept = {"capabilities"} if spec.file_powers and spec.uid == 0 else set()
+        plan = plan_of(spec, self._mode, kept.union(self._without))
+        helper = Helper("", "weakened, or a spec that the native helper does not know")
+        if self._helper is not False and knows(plan):
+            if self._found is None:
+                self._found = await asyncio.to_thread(find_helper)
+            helper = self._found
+        launcher = await self._running_launcher(helper.program)
+        number, channel = await launcher.open_box(plan)
         destroyed: list[AgentSandbox] = []
 
         async def destroy() -> None:
             self._boxes.difference_update(destroyed)
             await launcher.close_box(number)
 
-        enforcement = native_enforcement(spec, self._mode, self._without)
+        enforcement = (*native_enforcement(spec, self._mode, self._without), _maker(helper))
         box = AgentSandbox(spec, channel, destroy, enforcement)
         destroyed.append(box)
         self._boxes.add(box)
@@ -102,7 +120,9 @@ class NativeProvider:
         if not result.ok:
             return Mechanism(name=self.name, works=False, found=f"`true` gave {result}", mend="see the result")
         ids = "an unprivileged range" if self._mode == "range" else "the caller's own"
-        return Mechanism(name=self.name, works=True, found=f"a sandbox ran `true`; its ids are {ids}")
+        maker = box.enforcement[-1]
+        by = f"{maker.mechanism} ({maker.bound})"
+        return Mechanism(name=self.name, works=True, found=f"a sandbox ran `true`; its ids are {ids}; by the {by}")
 
     async def aclose(self) -> None:
         """Close every sandbox and end the launcher."""
@@ -110,23 +130,30 @@ class NativeProvider:
             for box in list(self._boxes):
                 await box.close()
         finally:
-            if self._launcher is not None:
-                await self._launcher.end()
-                self._launcher = None
+            while self._launchers:
+                await self._launchers.popitem()[1].end()
 
     @property
     def launcher_pid(self) -> int | None:
-        """Process id of the launcher, while it runs."""
-        return self._launcher.pid if self._launcher is not None else None
+        """Process id of the launcher that was started last, while it runs."""
+        return next((launcher.pid for launcher in reversed(self._launchers.values())), None)
 
-    async def _running_launcher(self) -> Launcher:
+    async def _running_launcher(self, helper: str) -> Launcher:
         loop = asyncio.get_running_loop()
-        if self._launcher is not None and (self._launcher.dead or self._launcher.loop is not loop):
-            await self._launcher.end()
-            self._launcher = None
-        if self._launcher is None:
-            self._launcher = Launcher(self._without)
-        return self._launcher
+        known = self._launchers.get(helper)
+        if known is not None and (known.dead or known.loop is not loop):
+            del self._launchers[helper]
+            await known.end()
+        if helper not in self._launchers:
+            self._launchers[helper] = Launcher(self._without, helper)
+        return self._launchers[helper]
+
+
+def _maker(helper: Helper) -> Enforcement:
+    """What made the sandbox: for its record."""
+    if helper.program:
+        return Enforcement(limit="launcher", mechanism="launcher and agent in C", bound=helper.found)
+    return Enforcement(limit="launcher", mechanism="launcher and agent in Python", bound=helper.found)
 
 
 def _mend(what: str) -> str:

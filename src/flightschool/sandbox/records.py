@@ -64,6 +64,8 @@ class ImageTree(Record, frozen=True, kw_only=True):
     """A folder with an unpacked image; mounted read-only under a copy-on-write layer."""
 
     path: str
+    over_host: bool = False
+    """Whether it is no whole system but a layer over the curated view, whose programs then can be added to."""
 
 
 class ReadOnlyMount(Record, frozen=True, kw_only=True):
@@ -86,6 +88,12 @@ class SandboxSpec(Record, frozen=True, kw_only=True):
     workdir: str = "/home/user"
     hostname: str = "sandbox"
     mounts: tuple[ReadOnlyMount, ...] = ()
+    changes: bool = False
+    """Whether all that was written can be read once the sandbox is stopped (``AgentSandbox.written``). Wants a tree,
+    and the working directory then belongs to whom the tree says."""
+    file_powers: bool = False
+    """Whether root inside (uid 0) may change owners and pass over modes, as root of a container does. No other
+    capability is left to any command."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -194,6 +202,9 @@ def _check(spec: SandboxSpec) -> None:
             raise InputError("nothing to mount", where=place.source, expected="a file or folder", mend="check the path")
     if spec.root is not None:
         _check_tree(spec.root.path)
+        _check_links(spec, spec.root.path)
+    elif spec.changes:
+        raise InputError("changes of the curated view", where="changes", expected="a tree", mend="give an image tree")
     if not spec.hostname or len(spec.hostname) > 63 or not spec.hostname.replace("-", "").isalnum():
         raise InputError(
             f"host name {spec.hostname!r}", where="hostname", expected="letters, digits, dashes", mend="choose another"
@@ -222,6 +233,36 @@ def _check_tree(path: str) -> None:
         raise InputError(
             "an overlay cannot name this path", where=path, expected="no ':', ',' or '\\'", mend="move the tree"
         )
+
+
+_SET_UP: Final = (
+    "/proc",
+    "/dev/pts",
+    "/dev/shm",
+    "/dev/mqueue",
+    "/tmp",
+    "/run",
+    "/var/tmp",
+    "/etc",
+    "/home/user",
+    "/root",
+)
+
+
+def _check_links(spec: SandboxSpec, tree: str) -> None:
+    """Where a sandbox is set up its tree must have no link: it would be followed before the root is entered."""
+    workdir = () if spec.changes else (spec.workdir,)  # there it is left to the tree where a link leads to it
+    for path in (*_SET_UP, *(place.target for place in spec.mounts), *workdir):
+        done = tree
+        for part in path.split("/"):
+            done = f"{done}/{part}" if part else done
+            if part and Path(done).is_symlink():
+                raise InputError(
+                    f"{done.removeprefix(tree)} of the image tree is a link",
+                    where=tree,
+                    expected="plain folders where a sandbox is set up",
+                    mend="replace the link by the folder",
+                )
 
 
 def changed(spec: SandboxSpec, **fields: object) -> SandboxSpec:

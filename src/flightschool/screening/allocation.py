@@ -13,15 +13,19 @@ from flightschool.digest import derive_random
 from flightschool.records import Task
 from flightschool.screening.evidence import Evidence
 
-__all__ = ["first_round", "next_round"]
+__all__ = ["LEAST_EVIDENCE", "first_round", "next_round"]
 
 TASKS_PER_FAMILY = 2
 ROLLOUTS_A_TASK = 2
+LEAST_EVIDENCE = 2
+"""Scored rollouts of a family below which nothing is decided about its tasks."""
 SISTER_WEIGHT = 0.5
 
 
 def first_round(tasks: Sequence[Task], budget: int, seed: int) -> list[Task]:
-    """Two rollouts at two tasks of each family; fewer where the budget does not suffice, every family before a second.
+    """Two rollouts at two tasks of each family; fewer where the budget does not suffice, every family before a third.
+
+    One rollout decides nothing, so a budget too small for two a family goes to as many families as it can decide.
 
     Returns:
         Tasks, repeated as often as they are to be attempted, at most ``budget``.
@@ -29,7 +33,8 @@ def first_round(tasks: Sequence[Task], budget: int, seed: int) -> list[Task]:
     families: dict[str, list[Task]] = defaultdict(list)
     for task in tasks:
         families[task.family].append(task)
-    order = derive_random(seed, "families").sample(sorted(families), len(families))
+    most_families = max(1, budget // LEAST_EVIDENCE)
+    order = derive_random(seed, "families").sample(sorted(families), len(families))[:most_families]
     looks = [_looks(families[family], derive_random(seed, "first", family).random()) for family in order]
     most = max(map(len, looks), default=0)
     in_turn = [look[turn] for turn in range(most) for look in looks if turn < len(look)]

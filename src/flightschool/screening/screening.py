@@ -15,7 +15,7 @@ from flightschool.errors import GateError, InputError
 from flightschool.governance import AuditLog, override
 from flightschool.protocols import Store
 from flightschool.records import Attempt, ScreeningDecision, Task
-from flightschool.screening.allocation import first_round, next_round
+from flightschool.screening.allocation import LEAST_EVIDENCE, first_round, next_round
 from flightschool.screening.evidence import Evidence
 from flightschool.screening.pool import TrainingPool
 from flightschool.screening.records import Funnel
@@ -31,7 +31,6 @@ Progress = Callable[[int, int], None]
 KIND = "screening"
 SMALLEST_ROUND = 16
 NUM_ROUNDS = 8
-LEAST_EVIDENCE = 2
 MOST_NAMED = 12
 
 

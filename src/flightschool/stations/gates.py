@@ -130,9 +130,11 @@ def admit(
     tell.note(
         f"{funnel.pool} tasks → {funnel.sound} sound → {funnel.admitted} with signal ({funnel.num_rollouts} rollouts)"
     )
+    unreached = funnel.sound - funnel.screened
     if not admitted:
         raise GateError(
-            f"none of {funnel.sound} sound tasks is likely to carry reward variance for {policy.name}",
+            f"none of {funnel.sound} sound tasks is likely to carry reward variance for {policy.name}"
+            + (f"; {unreached} of them stand in families with too few rollouts to tell" if unreached else ""),
             where="screening",
             expected="tasks that the model neither always solves nor always fails",
             mend="add easier or harder families, raise screening.budget, or lower screening.threshold",

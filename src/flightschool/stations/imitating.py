@@ -52,12 +52,13 @@ def learn_by_imitation(
         tokenizer,
         max_context=settings.training.max_context,
         seed=settings.seed,
+        most=settings.imitation.most,
     )
     space.store.put_many(("attempt", attempt.id, attempt) for attempt in shown.attempts)
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(shown.left_out.items()))
     tell.note(
-        f"{len(shown.attempts)} of {shown.num_recorded} recordings are worth imitating"
-        + (f" (left out: {reasons})" if reasons else "")
+        f"{len(shown.attempts)} of {shown.num_recorded} recordings are imitated, {shown.num_mended} with slips cut out"
+        + (f"; left out: {reasons}" if reasons else "")
     )
     if not shown.attempts:
         return None

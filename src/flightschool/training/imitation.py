@@ -32,10 +32,12 @@ class ImitationSettings(Settings):
 
     epochs: int = Field(default=0, ge=0)
     """Passes over the demonstrations. 0: none are imitated."""
+    most: int | None = Field(default=None, ge=1)
+    """Most demonstrations, one of each task family before the second of any. None: all that were accepted."""
     batch_size: int = Field(default=8, ge=1)
     """Episodes an optimizer step."""
     learning_rate: float = Field(default=5e-5, gt=0.0)
-    """Constant learning rate of AdamW."""
+    """Learning rate of AdamW at the first step; it falls linearly towards 0, so that the last batches do not decide."""
 
 
 class ImitationResult(Record, frozen=True, kw_only=True):
@@ -95,7 +97,7 @@ def imitate(
     num_trained = 0
     for number, batch in enumerate(batches, start=1):
         num_trained += sum(trainer.accumulate(group).num_trained_tokens for group in batch)
-        stats = trainer.step().stats
+        stats = trainer.step(rate=1.0 - (number - 1) / len(batches)).stats
         surprisals.append(stats.surprisal)
         if progress is not None:
             progress(number, len(batches), stats)
@@ -169,7 +171,12 @@ def _alike(members: Sequence[TrainMember]) -> list[list[TrainMember]]:
 def _spec(
     settings: ImitationSettings, training: TrainingSettings, model: Path, out: Path, num_threads: int
 ) -> TrainerSpec:
-    update = {"learning_rate": settings.learning_rate, "algorithm": "grpo", "num_threads": num_threads}
+    update = {
+        "learning_rate": settings.learning_rate,
+        "warmup_steps": 0,
+        "algorithm": "grpo",
+        "num_threads": num_threads,
+    }
     return TrainerSpec(
         run=out.name,
         incarnation=0,

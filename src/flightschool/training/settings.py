@@ -26,7 +26,10 @@ class TrainingSettings(Settings):
     num_steps: int = Field(default=12, ge=1)
     """Optimizer steps."""
     learning_rate: float = Field(default=1e-5, gt=0.0)
-    """Constant learning rate of AdamW."""
+    """Learning rate of AdamW; constant once the warm-up is over."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps over which the learning rate rises linearly to its value. Adam's first steps are as long as its later ones
+    and point where one small batch points: what a model brings along is easily lost in them."""
     trained_layers: int | None = Field(default=None, ge=1)
     """Topmost layers that are trained, with the final norm; embeddings and all layers below stay as they are. None
     trains everything. Half of the layers cost a third less time and memory."""

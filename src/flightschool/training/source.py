@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from flightschool.digest import derive_random
@@ -15,8 +16,9 @@ class PoolSource:
     """A ``GroupSource`` over screened tasks.
 
     A round holds every task with its share of copies (a weight of 2 comes twice as often as one of 1; fractions come
-    in that share of rounds) in an order drawn from the seed and the number of the round alone. The n-th task is thus
-    the same in every incarnation of a run.
+    in that share of rounds) in an order drawn from the seed and the number of the round alone: one of each family
+    before the second of any, since a short run should meet them all. The n-th task is thus the same in every
+    incarnation of a run.
 
     Args:
         tasks: the pool.
@@ -80,4 +82,9 @@ class PoolSource:
             for _ in range(int((number + 1) * weight) - int(number * weight))
         ]
         derive_random("training-source", self._seed, number).shuffle(order)
-        return order
+        turns: Counter[str] = Counter()
+        turn_of: list[int] = []
+        for task in order:
+            turn_of.append(turns[task.family])
+            turns[task.family] += 1
+        return [task for _, task in sorted(zip(turn_of, order, strict=True), key=lambda row: row[0])]

@@ -31,7 +31,7 @@ from flightschool.training.publisher import WeightsWriter
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.shared_prefix import SharedPrefixAttention
 
-__all__ = ["PackTensors", "TorchTrainer", "head_losses", "trained_names"]
+__all__ = ["PackTensors", "TorchTrainer", "head_losses", "trained_names", "warmed_up"]
 
 HEAD_CHUNK = 128
 """Positions that go through the output head at once: [128, vocabulary] in float32."""
@@ -145,8 +145,12 @@ class TorchTrainer:
 
     # ------------------------------------------------------------------ step
 
-    def step(self) -> Stepped:
-        """Divide, clip, apply and publish; or skip, if loss or gradient are not finite."""
+    def step(self, rate: float = 1.0) -> Stepped:
+        """Divide, clip, apply and publish; or skip, if loss or gradient are not finite.
+
+        Args:
+            rate: share of the learning rate that this step takes.
+        """
         started = time.perf_counter()
         denominator = self._step_denominator()
         gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
@@ -155,6 +159,8 @@ class TorchTrainer:
         if math.isfinite(norm) and math.isfinite(self._sums.loss):
             scale = min(1.0, self.settings.max_grad_norm / (norm + 1e-6)) / denominator
             torch._foreach_mul_(gradients, scale)
+            for group in self._optimizer.param_groups:
+                group["lr"] = rate * warmed_up(self.settings, self.step_number)
             self._optimizer.step()
             self.step_number += 1
             version = self.publish()
@@ -224,6 +230,11 @@ class TorchTrainer:
             for name, parameter in self._parameters.items():
                 parameter.copy_(state[name])
         self._optimizer.load_state_dict(torch.load(directory / "optimizer.pt", weights_only=True))
+
+
+def warmed_up(settings: TrainingSettings, step: int) -> float:
+    """Learning rate of the step that follows ``step`` made ones."""
+    return settings.learning_rate * min(1.0, (step + 1) / max(1, settings.warmup_steps))
 
 
 def trained_names(names: Iterable[str], num_layers: int, trained_layers: int | None) -> list[str]:

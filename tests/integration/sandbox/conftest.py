@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import shutil
 import sys
+import tempfile
 import traceback
 import warnings
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -29,8 +32,13 @@ from flightschool.sandbox.node.syscalls import NUMBERS
 ORDINARY = 64999
 """An id that no account has."""
 Body: TypeAlias = Callable[[SandboxProvider], Awaitable[None]]
-PLACES = ("native-range", "native-single", "bubblewrap", "docker")
-NATIVE = ("native-range", "native-single")
+SECRET = "secret-of-the-grader"
+HELPED = "+helper"
+NATIVE = ("native-range", "native-range" + HELPED, "native-single", "native-single" + HELPED)
+"""By the launcher in Python, and by the native helper in C. A weakened twin is the Python launcher's in both; that the
+two set up the same is what ``test_helper.py`` compares.
+"""
+PLACES = (*NATIVE, "bubblewrap", "docker")
 
 
 PRELUDE = f"""
@@ -63,8 +71,9 @@ class Place:
     """One mechanism, run by the user it is for."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.dropped = name == "native-single" and os.geteuid() == 0
+        self.name = name.removesuffix(HELPED)
+        self.helped = name.endswith(HELPED)
+        self.dropped = self.name == "native-single" and os.geteuid() == 0
         self.user = ORDINARY if self.dropped else os.geteuid()
 
     def provider(self, without: Collection[str] = ()) -> SandboxProvider:
@@ -74,7 +83,7 @@ class Place:
             case "docker":
                 return DockerProvider()
             case _:
-                return NativeProvider(mode=self.name.removeprefix("native-"), without=without)
+                return NativeProvider(mode=self.name.removeprefix("native-"), without=without, helper=self.helped)
 
     def run(self, body: Body, without: Collection[str] = ()) -> None:
         """Run ``body`` with a provider; as an ordinary user where the mechanism is for one."""
@@ -172,7 +181,7 @@ def reason_to_skip(name: str) -> str:
     """Why a mechanism cannot be tried here; empty where it works."""
     if not sys.platform.startswith("linux"):
         return "sandboxes need Linux"
-    if name == "native-range" and os.geteuid() != 0:
+    if name.startswith("native-range") and os.geteuid() != 0:
         return "a range of ids is mapped by root only"
     place = Place(name)
     told, tells = os.pipe()
@@ -218,13 +227,30 @@ def native(request: pytest.FixtureRequest) -> Place:
     return place_of(request.param)
 
 
-@pytest.fixture
-def place_as_root() -> Place:
+@pytest.fixture(params=["native-range", "native-range" + HELPED])
+def place_as_root(request: pytest.FixtureRequest) -> Place:
     """The native mechanism of root only."""
-    return place_of("native-range")
+    return place_of(request.param)
+
+
+@pytest.fixture(params=["native-single", "native-single" + HELPED])
+def place_of_user(request: pytest.FixtureRequest) -> Place:
+    """The native mechanism of an ordinary user only."""
+    return place_of(request.param)
+
+
+@pytest.fixture(params=["native-range", "native-single"])
+def both(request: pytest.FixtureRequest) -> tuple[Place, Place]:
+    """The launcher in Python and the native helper, for the same user."""
+    return place_of(request.param), place_of(request.param + HELPED)
 
 
 @pytest.fixture
-def place_of_user() -> Place:
-    """The native mechanism of an ordinary user only."""
-    return place_of("native-single")
+def grader() -> Iterator[Path]:
+    """A folder of the host that everyone may read and write: only the sandbox's own walls keep it."""
+    folder = Path(tempfile.mkdtemp(prefix="fs-grader-"))
+    folder.chmod(0o777)
+    (folder / "answer").write_text(SECRET)
+    (folder / "answer").chmod(0o666)
+    yield folder
+    shutil.rmtree(folder)

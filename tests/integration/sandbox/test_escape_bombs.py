@@ -91,6 +91,17 @@ for key in range(4):
 time.sleep(1.5)
 fired()
 """,
+    "a segment behind many small ones": """
+for key in range(900):
+    libc.shmget(3000 + key, ctypes.c_size_t(4096), 0o1600)
+number = libc.shmget(1000, ctypes.c_size_t(200 << 20), 0o1600)
+libc.shmat.restype = ctypes.c_void_p
+place = libc.shmat(number, None, 0)
+ctypes.memset(place, 1, 200 << 20)
+libc.shmdt(ctypes.c_void_p(place))
+time.sleep(1.5)
+fired()
+""",
     "a process that hides its pages": """
 libc.prctl(4, 0, 0, 0, 0)
 data = bytearray(os.urandom(1 << 20) * 200)

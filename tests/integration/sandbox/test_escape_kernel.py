@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.sandbox.conftest import PRELUDE
 
 from flightschool.sandbox import SandboxSpec
 from flightschool.sandbox.node.syscalls import MACHINE
@@ -160,11 +165,22 @@ fired(held) if held else blocked()
     "take a mask off /proc": "judge(call('umount2', b'/proc/keys', 2))",
     "mount": "judge(call('mount', b't', b'/tmp', b'tmpfs', 0, 0))",
     "raw packets": "judge(call('socket', 2, 3, 1))",
+    "open by a file handle": """
+handle = ctypes.create_string_buffer(b"\\x80\\0\\0\\0" + bytes(140)); mount = ctypes.c_int()
+value = call("name_to_handle_at", -100, b"/tmp", handle, ctypes.byref(mount), 0)
+if value < 0:
+    blocked(value)
+judge(call("open_by_handle_at", os.open("/", os.O_RDONLY), handle, 0))
+""",
 }
 
 
 @pytest.mark.parametrize("attack", BY_CAPABILITIES)
 def test_dropped_capabilities_stop(native: Place, attack: str) -> None:
+    if attack == "open by a file handle" and native.verdict(
+        BY_CAPABILITIES[attack], without=["capabilities", "seccomp"], spec=ROOT_INSIDE
+    ).startswith("BLOCKED"):
+        pytest.skip("this kernel opens handles for the host's root only")
     native.check_probe(BY_CAPABILITIES[attack], ["capabilities", "seccomp"], ROOT_INSIDE)
     if attack != "hold capabilities":
         alone = native.verdict(BY_CAPABILITIES[attack], without=["seccomp"], spec=ROOT_INSIDE)
@@ -177,6 +193,74 @@ lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
 fired() if lines["NoNewPrivs"].strip() == "0" else blocked()
 """
     native.check_probe(script, ["no_new_privs", "seccomp"])
+
+
+def test_no_device_is_made(native: Place) -> None:
+    """No user namespace makes any, whatever its capabilities: the attack fires outside only, as root."""
+    script = """
+import stat
+place = sys.argv[2] + "/probe"
+try:
+    os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
+    data = open(place, "rb").read(1)
+    os.unlink(place)
+    fired(data)
+except OSError as error:
+    blocked(error)
+"""
+    if os.geteuid() == 0:
+        with tempfile.TemporaryDirectory() as folder:
+            outside = subprocess.run(
+                [sys.executable, "-c", PRELUDE + script, "0", folder], capture_output=True, text=True, check=True
+            )
+        if not outside.stdout.startswith("FIRED"):
+            pytest.skip("not even root makes devices here")
+    for without in ([], ["capabilities", "seccomp"]):
+        told = native.verdict(script, without=without, spec=ROOT_INSIDE, arguments=["/tmp"])
+        assert told.startswith("BLOCKED"), without
+
+
+AS_ROOT_OF_THE_HOST = {
+    "reboot the machine by a key": """
+try:
+    os.close(os.open("/proc/sysrq-trigger", os.O_WRONLY))  # opened only: a letter in it would act
+    fired()
+except OSError as error:
+    blocked(error)
+""",
+    "make a control group": """
+import glob
+for folder in [*glob.glob("/host/sys/fs/cgroup/*/"), "/host/sys/fs/cgroup", "/sys/fs/cgroup"]:
+    try:
+        os.mkdir(folder + "/fs-probe")
+        os.rmdir(folder + "/fs-probe")
+        fired(folder)
+    except OSError as error:
+        last = error
+blocked(last)
+""",
+    "signal the launcher": """
+try:
+    os.kill(LAUNCHER, 0)
+    fired()
+except OSError as error:
+    blocked(error)
+""",
+}
+
+
+@pytest.mark.parametrize("attack", AS_ROOT_OF_THE_HOST)
+def test_what_the_host_s_root_may_do_a_sandbox_s_root_may_not(place_as_root: Place, attack: str) -> None:
+    weak = ["unprivileged_ids", "proc_masks", "capabilities", "seccomp", "curated_view", "pid"]
+    told = place_as_root.verdict(AS_ROOT_OF_THE_HOST[attack], without=weak, spec=ROOT_INSIDE)
+    if "No such file" in told or (attack == "make a control group" and told.startswith("BLOCKED")):
+        pytest.skip(f"the host has nothing of the kind: {told}")
+    assert told.startswith("FIRED"), told
+    assert place_as_root.verdict(AS_ROOT_OF_THE_HOST[attack], spec=ROOT_INSIDE).startswith("BLOCKED")
+    if attack != "signal the launcher":
+        alone = [one for one in weak if one != "unprivileged_ids"]
+        told = place_as_root.verdict(AS_ROOT_OF_THE_HOST[attack], without=alone, spec=ROOT_INSIDE)
+        assert told.startswith("BLOCKED"), "an id of nobody's alone must stop it too"
 
 
 def test_root_of_the_host_is_nobody_inside(place_as_root: Place) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import os
 import shutil
-import signal
 import socket
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.sandbox.conftest import SECRET
 
-from flightschool.errors import InfrastructureError, InputError
+from flightschool.errors import InfrastructureError
 from flightschool.sandbox import ReadOnlyMount, SandboxProvider, SandboxSpec
 from flightschool.sandbox.live import AgentSandbox
 
@@ -24,19 +21,6 @@ if TYPE_CHECKING:
     from tests.integration.sandbox.conftest import Place
 
 pytestmark = pytest.mark.integration
-SECRET = "secret-of-the-grader"
-
-
-@pytest.fixture
-def grader() -> Iterator[Path]:
-    """A folder of the host that everyone may read and write: only the sandbox's own walls keep it."""
-    folder = Path(tempfile.mkdtemp(prefix="fs-grader-"))
-    folder.chmod(0o777)
-    (folder / "answer").write_text(SECRET)
-    (folder / "answer").chmod(0o666)
-    yield folder
-    shutil.rmtree(folder)
-
 
 WAYS = """
 path = sys.argv[2]
@@ -220,7 +204,7 @@ blocked()
 def test_only_standard_streams_are_open(native: Place) -> None:
     async def body(provider: SandboxProvider) -> None:
         async with provider.open(SandboxSpec()) as box:
-            assert (await box.exec("ls /proc/$$/fd | tr '\\n' ' '; true")).stdout.split() == [b"0", b"1", b"2"]
+            assert (await box.exec("ls /proc/$$/fd; true")).stdout.split() == [b"0", b"1", b"2"]
 
     native.run(body)
 
@@ -269,10 +253,68 @@ fired(value) if value >= 0 else blocked()
         libc.shmctl(segment, 0, None)
 
 
+def test_network_devices_of_the_host_are_not_seen(native: Place) -> None:
+    if all(name == "lo" for _, name in socket.if_nameindex()):
+        pytest.skip("the host has none")
+    script = """
+names = [line.split(":")[0].strip() for line in open("/proc/net/dev") if ":" in line]
+more = [name for name in names if name != "lo"]
+fired(more) if more else blocked(names)
+"""
+    native.check_probe(script, ["network"])
+
+
+def test_the_agent_s_program_cannot_be_held(native: Place) -> None:
+    """Who holds it can write to it once it no longer runs, if it belongs to the user: a way out of containers."""
+    script = """
+try:
+    fired(os.fstat(os.open("/proc/1/exe", os.O_PATH)).st_size)
+except OSError as error:
+    blocked(error)
+"""
+    native.check_probe(script, ["dumpable"])
+
+
+def test_a_program_of_the_host_is_not_overwritten_through_proc(native: Place, grader: Path) -> None:
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", grader / "program")
+    (grader / "program").chmod(0o777)
+    before = (grader / "program").read_bytes()
+    script = """
+pid = os.fork()
+if pid == 0:
+    os.execv("/inputs/program", ["program", "20"])
+while True:
+    try:
+        held = os.open(f"/proc/{pid}/exe", os.O_PATH)
+    except OSError as error:
+        blocked(error)
+    if os.readlink(f"/proc/self/fd/{held}").endswith("program"):
+        break
+    os.close(held)
+    time.sleep(0.01)
+os.kill(pid, 9)
+os.waitpid(pid, 0)
+try:
+    with open(f"/proc/self/fd/{held}", "r+b") as file:
+        file.write(b"forged!!")
+    fired()
+except OSError as error:
+    blocked(error)
+"""
+    spec = SandboxSpec(mounts=(ReadOnlyMount(source=str(grader), target="/inputs"),))
+    assert native.verdict(script, without=["read_only"], spec=spec).startswith("FIRED")
+    assert (grader / "program").read_bytes().startswith(b"forged!!")
+    (grader / "program").write_bytes(before)
+    assert native.verdict(script, spec=spec).startswith("BLOCKED")
+    assert (grader / "program").read_bytes() == before
+
+
 PROC = {
     "the host's boot": "/proc/sys/kernel/random/boot_id",
     "the kernel's command line": "/proc/cmdline",
     "the disks": "/proc/partitions",
+    "the kernel's modules": "/proc/modules",
+    "disk statistics": "/proc/diskstats",
 }
 
 
@@ -307,70 +349,5 @@ def test_another_sandbox_is_not_reached(native: Place) -> None:
             assert told.stdout.strip() == b"0"
             await other.exec("kill -9 -1")
             assert (await one.usage()).processes == 1
-
-    native.run(body)
-
-
-@pytest.mark.parametrize("plant", ["ln -s {secret} x", "ln -s / d; ln -s d{secret} x"])
-def test_links_planted_for_the_harvest_lead_nowhere(native: Place, grader: Path, plant: str) -> None:
-    async def body(provider: SandboxProvider) -> None:
-        async with provider.open(SandboxSpec()) as box:
-            assert isinstance(box, AgentSandbox)
-            await box.exec(plant.format(secret=grader / "answer"))
-            root = box._root_fd
-            assert root is not None
-            naive = os.open("home/user/x", os.O_RDONLY, dir_fd=root)
-            with os.fdopen(naive) as file:
-                assert file.read() == SECRET, "an ordinary open is taken in"
-            with pytest.raises(InputError, match="symbolic link"):
-                await box.get("/home/user/x")
-
-    native.run(body)
-
-
-def test_a_fifo_planted_for_the_harvest_does_not_hang_it(native: Place) -> None:
-    async def body(provider: SandboxProvider) -> None:
-        async with provider.open(SandboxSpec()) as box:
-            assert isinstance(box, AgentSandbox)
-            await box.exec("mkfifo x")
-            reader = os.fork()
-            if reader == 0:
-                os.open("home/user/x", os.O_RDONLY, dir_fd=box._root_fd)
-                os._exit(0)
-            await asyncio.sleep(0.2)
-            hangs = os.waitpid(reader, os.WNOHANG) == (0, 0)
-            os.kill(reader, signal.SIGKILL)
-            os.waitpid(reader, 0)
-            assert hangs, "an ordinary open waits for a writer that never comes"
-            with pytest.raises(InputError, match="not a regular file"):
-                await asyncio.wait_for(box.get("/home/user/x"), 5)
-
-    native.run(body)
-
-
-PLANT = """
-mkdir -p ~/bin && printf '#!/bin/sh\\necho 1.0\\n' > ~/bin/score && chmod 755 ~/bin/score
-echo 'print(1.0); raise SystemExit' > ~/json.py; cp ~/json.py ~/sitecustomize.py; cp ~/json.py ~/conftest.py
-printf '[pytest]\\naddopts = --collect-only\\n' > ~/pytest.ini
-"""
-GRADE = "import json, os\nprint(json.loads(open('answer').read()) * 0.5)"
-
-
-def test_a_planted_module_forges_a_verdict_only_where_it_was_planted(native: Place) -> None:
-    async def body(provider: SandboxProvider) -> None:
-        program, mounts = native.python()
-        spec = SandboxSpec(mounts=mounts)
-        async with provider.open(spec) as box:
-            await box.exec(PLANT)
-            await box.exec("echo 0 > answer")
-            forged = await box.exec([program, "-c", GRADE])
-            assert forged.stdout == b"1.0\n", "graded where the agent worked, the plant wins"
-            await box.stop()
-            answer = await box.get("/home/user/answer")
-        async with provider.open(spec) as fresh:
-            await fresh.put("/home/user/answer", answer)
-            graded = await fresh.exec([program, "-c", GRADE])
-            assert graded.stdout == b"0.0\n"
-            assert (await fresh.exec("ls -A ~; command -v score")).stdout == b"answer\n"
 
     native.run(body)

@@ -31,17 +31,17 @@ def recipe() -> ModuleType:
 
 def test_recording_again_gives_the_shipped_bytes(recipe: ModuleType, tmp_path: Path) -> None:
     recipe.write(recipe.record(0, 24), tmp_path)
-    for name, num_lines in (("desk_chat.jsonl", 24), ("desk_otlp.jsonl", 6)):
+    for name, num_lines in (("desk_chat.jsonl", 24), ("desk_otlp.jsonl", 4)):
         again = (tmp_path / name).read_bytes().splitlines()
         assert again == (TRACES / name).read_bytes().splitlines()[:num_lines]
 
 
 def test_both_files_import_without_issues_and_are_small() -> None:
     chat, otlp = import_traces(TRACES / "desk_chat.jsonl"), import_traces(TRACES / "desk_otlp.jsonl")
-    assert len(chat.episodes) == 320
+    assert len(chat.episodes) == 480
     assert len(otlp.episodes) == 80
     assert not [issue for episode in (*chat.episodes, *otlp.episodes) for issue in episode.issues]
-    assert sum(path.stat().st_size for path in TRACES.iterdir()) < 1_600_000
+    assert sum(path.stat().st_size for path in TRACES.iterdir()) < 2_000_000
 
 
 def test_episodes_follow_the_traffic_and_are_imperfect() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from flightschool.records import EndReason, Message, SpanKind, ToolCall
@@ -39,7 +38,7 @@ async def test_its_tokens_are_those_that_a_model_saying_the_same_would_have_samp
     kinds = {SpanKind.COMPLETION: SpanKind.DEMONSTRATION}
     assert [s.kind for s in played.spans] == [kinds.get(s.kind, s.kind) for s in sampled.spans]
     assert all(not s.logprobs_T and not s.versions for s in played.spans)
-    assert played.reward == msgspec.structs.replace(sampled.reward)
+    assert played.reward == sampled.reward
     assert played.timings.virtual_ms == sampled.timings.virtual_ms
     assert [m.content for m in played.messages] == [m.content for m in sampled.messages]
 
@@ -65,7 +64,7 @@ async def test_what_the_dialect_cannot_say_is_no_demonstration() -> None:
     assert (await runner().attempt(TASK, policy, group="g", index=0, seed=3)).reason is EndReason.INVALID_CALLS
 
 
-def test_only_clean_successes_of_the_given_tasks_are_kept_and_the_rest_is_counted() -> None:
+def test_successes_of_the_given_tasks_are_kept_slips_cut_out_and_the_rest_is_counted() -> None:
     wrong = ToolCall(id="w", name="set_price", arguments={"item": "bolt", "price": 5})
     recordings = [
         (TASK.id, turns(READ, WRITE)),
@@ -76,10 +75,24 @@ def test_only_clean_successes_of_the_given_tasks_are_kept_and_the_rest_is_counte
         ("unheard-of", turns(READ, WRITE)),
     ]
     found = demonstrate(runner(), [TASK], recordings, ByteTokenizer(), max_context=4096, seed=1)
-    assert [attempt.task for attempt in found.attempts] == [TASK.id]
-    assert found.attempts[0].index == 0
-    assert found.num_recorded == 4
-    assert found.left_out == {"failed": 1, "succeeded after an error": 1, "failed (truncated)": 1}
+    assert [(attempt.task, attempt.index) for attempt in found.attempts] == [(TASK.id, 0), (TASK.id, 2)]
+    assert (found.num_recorded, found.num_mended) == (4, 1)
+    assert found.left_out == {"failed": 1, "failed (truncated)": 1}
+    clean, mended = found.attempts
+    assert [s.token_ids_T for s in mended.spans] == [s.token_ids_T for s in clean.spans]  # the slip is gone
+
+
+def test_of_many_one_of_each_family_comes_before_the_second_of_any() -> None:
+    other = ENVIRONMENT.task("copy-seal-pump")
+    assert other.family != TASK.family
+    copied = turns(
+        ToolCall(id="x", name="get_price", arguments={"item": "pump"}),
+        ToolCall(id="y", name="set_price", arguments={"item": "seal", "price": 90}),
+    )
+    rows = [*[(TASK.id, turns(READ, WRITE))] * 3, (other.id, copied)]
+    kept = demonstrate(runner(), [TASK, other], rows, ByteTokenizer(), max_context=4096, seed=1, most=2)
+    assert [attempt.task for attempt in kept.attempts] == [TASK.id, other.id]
+    assert kept.left_out == {"more than asked for": 2}
 
 
 @pytest.mark.parametrize("seed", [1, 2])

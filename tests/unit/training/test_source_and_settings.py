@@ -26,6 +26,19 @@ def test_rounds_hold_every_task_in_a_seeded_order() -> None:
     assert all(sorted(first[i : i + 4]) == ["t0", "t1", "t2", "t3"] for i in (0, 4, 8))
 
 
+def test_families_take_turns() -> None:
+    tasks = [
+        Task(id=f"{family}{i}", family=family, stratum="s", instruction="x", initial_state="y")
+        for family, count in (("a", 5), ("b", 2), ("c", 3))
+        for i in range(count)
+    ]
+    for seed in range(20):
+        drawn = [task_id[0] for task_id in draw(PoolSource(tasks, seed=seed), 10)]
+        assert sorted(drawn[:3]) == sorted(drawn[3:6]) == ["a", "b", "c"]
+        assert sorted(drawn[6:8]) == ["a", "c"]
+        assert drawn[8:] == ["a", "a"]
+
+
 def test_weights_are_shares_of_rounds() -> None:
     source = PoolSource(TASKS, weights={"t0": 2.0, "t1": 0.5}, num_rounds=10)
     counts = Counter(draw(source, 1000))
@@ -53,6 +66,14 @@ def test_settings_name_the_wrong_key_and_value() -> None:
     for table in ({"group_size": 1}, {"device": "tpu"}, {"clip_low": 1.5}, {"max_staleness": 0}):
         with pytest.raises(ConfigError, match="wrong value"):
             parse_settings(table, TrainingSettings, where="x.toml")
+
+
+def test_the_learning_rate_warms_up_linearly() -> None:
+    from flightschool.training.trainer import warmed_up
+
+    settings = TrainingSettings(learning_rate=4e-5, warmup_steps=4)
+    assert [warmed_up(settings, step) for step in range(6)] == pytest.approx([1e-5, 2e-5, 3e-5, 4e-5, 4e-5, 4e-5])
+    assert warmed_up(TrainingSettings(learning_rate=4e-5), 0) == 4e-5
 
 
 def test_the_noisy_share_is_a_share_of_groups() -> None:

@@ -18,7 +18,7 @@ from flightschool.environments.terminal.planning import IsPresent, plan_dockerfi
 from flightschool.environments.terminal.records import TerminalTask
 from flightschool.errors import InputError
 
-__all__ = ["plan_build"]
+__all__ = ["build_files", "plan_build"]
 
 
 def plan_build(
@@ -43,10 +43,7 @@ def plan_build(
     contents = list_contents(Path(task.folder))
     facts = read_compose(contents, task.compose_file) if task.compose_file else ComposeFacts()
     general = _general(task) + facts.obstacles
-    path, context = task.dockerfile, task.environment_dir
-    if not path and task.compose_file and facts.dockerfile:
-        context = posixpath.normpath(posixpath.join(posixpath.dirname(task.compose_file), facts.context))
-        path = posixpath.join(context, facts.dockerfile)
+    path, context = _dockerfile(task, facts)
     if not path or not contents.is_file(path):
         return _image_alone(task, task.docker_image or facts.image, general)
     plan = plan_dockerfile(
@@ -58,6 +55,21 @@ def plan_build(
         where=path,
     )
     return msgspec.structs.replace(plan, general=general + plan.general)
+
+
+def build_files(task: TerminalTask) -> tuple[str, str]:
+    """The Dockerfile and the build context, relative to the task's folder; an empty context is the folder itself."""
+    contents = list_contents(Path(task.folder))
+    facts = read_compose(contents, task.compose_file) if task.compose_file else ComposeFacts()
+    path, context = _dockerfile(task, facts)
+    return path, "" if context == "." else context
+
+
+def _dockerfile(task: TerminalTask, facts: ComposeFacts) -> tuple[str, str]:
+    if task.dockerfile or not task.compose_file or not facts.dockerfile:
+        return task.dockerfile, task.environment_dir
+    context = posixpath.normpath(posixpath.join(posixpath.dirname(task.compose_file), facts.context))
+    return posixpath.join(context, facts.dockerfile), context
 
 
 def _image_alone(task: TerminalTask, image: str, general: tuple[Obstacle, ...]) -> BuildPlan:

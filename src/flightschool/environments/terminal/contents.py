@@ -6,6 +6,7 @@ to a file of the host cannot be read by way of a task.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import posixpath
@@ -114,6 +115,15 @@ class Contents:
             expected="a path that stays inside",
             mend="put the file itself into the folder",
         )
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[int]:
+        """A descriptor of the folder, to open paths beneath."""
+        fd = os.open(self.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
     def below(self, folder: str) -> Iterator[Entry]:
         """Entries below a (real) folder, in order, the folder itself left out."""

@@ -52,6 +52,7 @@ _NO_EFFECT = frozenset({"CMD", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "
 _PREDEFINED = frozenset(
     f"{name}{end}" for name in ("HTTP", "HTTPS", "FTP", "NO", "ALL") for end in ("_PROXY",)
 ) | frozenset(f"{name}_proxy" for name in ("http", "https", "ftp", "no", "all"))
+_OF_THE_BASE = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _COPY_FLAGS = frozenset({"chown", "chmod", "link", "from"})
 _REMOTE = ("http://", "https://", "git@", "git://", "ssh://", "ftp://")
 
@@ -150,7 +151,12 @@ class _Planner:
         return Obstacle(need=Need.DOCKER, file=self.where, line=line, reason=reason)
 
     def expand(self, text: str) -> str:
-        return expand_word(text, {**self.args, **self.env}, self.escape)
+        return expand_word(text, self.known, self.escape)
+
+    @property
+    def known(self) -> dict[str, str]:
+        """Variables that a word may name: what every base image sets, then arguments, then ENV."""
+        return {**_OF_THE_BASE, **self.args, **self.env}
 
     def absolute(self, path: str) -> str:
         """A path of the tree, a relative one below the working directory."""
@@ -198,7 +204,7 @@ class _Planner:
         line, end_line, text = instruction.line, instruction.end_line, instruction.text
         match instruction.keyword:
             case "ENV":
-                values = name_values(instruction.rest, {**self.args, **self.env}, self.escape)
+                values = name_values(instruction.rest, self.known, self.escape)
                 self.env = {**self.env, **values}
                 self._limit(len(self.env), MAX_VARIABLES, "variables", instruction)
                 return EnvStep(line=line, end_line=end_line, text=text, values=values)
@@ -368,8 +374,7 @@ class _Planner:
         for name in names:
             if _is_heredoc(name, instruction):
                 document = documents.pop(0)
-                values = {**self.args, **self.env}
-                text = expand_text(document.content, values, self.escape) if document.expand else document.content
+                text = expand_text(document.content, self.known, self.escape) if document.expand else document.content
                 sources.append(CopySource(path=document.name, name=document.name, is_folder=False, content=text))
             else:
                 sources += self.context.sources(name, self.place(instruction), unpack=instruction.keyword == "ADD")

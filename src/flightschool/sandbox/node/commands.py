@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from flightschool.sandbox.node import powers
 from flightschool.sandbox.node.plan import Plan
 
 __all__ = ["Command", "start"]
@@ -56,6 +57,7 @@ def start(header: dict[str, Any], stdin: bytes, plan: Plan) -> Command:
         env=header["env"],
         start_new_session=True,
         close_fds=plan.has("close_descriptors"),
+        preexec_fn=(lambda: powers.narrow(plan)) if plan.file_powers else None,  # noqa: PLW1509 - one thread
     )
     started = time.monotonic()
     seconds = max(1, int(plan.cpu_s) + 1)

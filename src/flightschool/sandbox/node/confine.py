@@ -7,9 +7,11 @@ this process, life beyond the launcher's; the filter last, since the steps befor
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import resource
+import select
 import signal
 import socket
 import struct
@@ -19,19 +21,24 @@ from pathlib import Path
 from flightschool.sandbox.node import roots, seccomp, syscalls
 from flightschool.sandbox.node.plan import Plan
 
-__all__ = ["confine", "last_capability", "limit", "renounce"]
+__all__ = ["confine", "last_capability", "limit", "limits_of", "renounce"]
 
 
-def confine(plan: Plan, keep: int, tree_fd: int | None = None) -> int:
+def confine(plan: Plan, keep: int, tree_fd: int | None = None, gate: int | None = None) -> int:
     """Make the calling process the init of its sandbox; returns a descriptor of the root.
 
     Args:
         plan: what to build.
         keep: the one descriptor, besides the one returned, that stays open.
         tree_fd: a detached mount of the image tree, where one could be made.
+        gate: socket whose other end the launcher has for as long as it lives; the caller's to close.
+
+    Raises:
+        OSError: a step failed, or the launcher died meanwhile.
     """
+    lifeline = [] if gate is None else [gate]
     if plan.has("close_descriptors"):
-        syscalls.close_all_but([0, 1, 2, keep, *([] if tree_fd is None else [tree_fd])])
+        syscalls.close_all_but([0, 1, 2, keep, *lifeline, *([] if tree_fd is None else [tree_fd])])
     sources = roots.open_sources(plan)
     if plan.mode == "range":
         os.setgroups([])
@@ -42,7 +49,7 @@ def confine(plan: Plan, keep: int, tree_fd: int | None = None) -> int:
         Path("/proc/self/oom_score_adj").write_text("1000")
     root_fd = roots.enter_root(roots.build_root(plan, sources, tree_fd))
     if plan.has("close_descriptors"):
-        syscalls.close_all_but([0, 1, 2, keep, root_fd])
+        syscalls.close_all_but([0, 1, 2, keep, *lifeline, root_fd])
     _quiet_streams()
     socket.sethostname(plan.hostname)
     if plan.has("network"):
@@ -53,11 +60,13 @@ def confine(plan: Plan, keep: int, tree_fd: int | None = None) -> int:
     os.setresgid(plan.gid, plan.gid, plan.gid)
     os.setresuid(plan.uid, plan.uid, plan.uid)
     renounce(plan)
+    if gate is not None and plan.has("parent_death") and select.select([gate], [], [], 0)[0]:
+        raise OSError(errno.EPIPE, "the launcher died")  # before its death was asked for: no signal comes any more
     return root_fd
 
 
-def limit(plan: Plan) -> None:
-    """Resource limits that the kernel counts for each process or for each user namespace."""
+def limits_of(plan: Plan) -> dict[int, int]:
+    """Resource → value of the limits that the kernel counts for each process or for each user namespace."""
     wanted = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: plan.open_files,
@@ -68,7 +77,12 @@ def limit(plan: Plan) -> None:
     }
     if plan.has("pids"):
         wanted[resource.RLIMIT_NPROC] = plan.pids
-    for name, value in wanted.items():
+    return wanted
+
+
+def limit(plan: Plan) -> None:
+    """Set them, as far as the limits that this process has already allow."""
+    for name, value in limits_of(plan).items():
         _, hard = resource.getrlimit(name)
         least = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(name, (least, least))

@@ -34,11 +34,13 @@ _GRACE_S: Final = 30.0
 
 
 class _Box:
-    def __init__(self, pid: int, slot: int, dies_at: float) -> None:
+    def __init__(self, pid: int, slot: int, dies_at: float, gate: socket.socket) -> None:
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
         self.slot = slot
         self.dies_at = dies_at
+        self.gate = gate
+        """Open for as long as this process lives, which is how the child knows that it does."""
 
 
 class _Launcher:
@@ -100,30 +102,28 @@ class _Launcher:
         slot = self._slots.pop() if self._slots else -1
         if slot < 0:
             raise OSError(11, f"{_RANGES} sandboxes are open already")
+        pid = 0
         try:
             pid = syscalls.clone(flags)
             if pid == 0:
                 _become(plan, theirs, inner_gate)
-            box = _Box(pid, slot, time.monotonic() + plan.wall_s + _GRACE_S)
-        except OSError:
-            self._slots.append(slot)
-            mine.close()
-            raise
-        finally:
             theirs.close()
             inner_gate.close()
-        try:
-            _map_ids(pid, plan, slot)
-            _let_go(gate, pid, plan)
+            box = _Box(pid, slot, time.monotonic() + plan.wall_s + _GRACE_S, gate)
+            try:
+                _map_ids(pid, plan, slot)
+                _let_go(gate, pid, plan)
+            except OSError:
+                os.close(box.pidfd)
+                raise
         except OSError:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            os.close(box.pidfd)
+            if pid > 0:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
             self._slots.append(slot)
-            mine.close()
+            for one in (mine, theirs, gate, inner_gate):
+                one.close()
             raise
-        finally:
-            gate.close()
         self._boxes[number] = box
         self._selector.register(box.pidfd, selectors.EVENT_READ, number)
         self._reply({"id": number, "pid": pid}, [mine.fileno()])
@@ -139,6 +139,7 @@ class _Launcher:
         os.waitpid(box.pid, 0)
         self._selector.unregister(box.pidfd)
         os.close(box.pidfd)
+        box.gate.close()
         self._slots.append(box.slot)
         self._reply({"gone": number})
 
@@ -165,10 +166,15 @@ def _let_go(gate: socket.socket, pid: int, plan: Plan) -> None:
 def _become(plan: Plan, channel: socket.socket, gate: socket.socket) -> None:
     """The child's way: wait until its ids are mapped, confine itself, say so, serve. Does not return."""
     try:
+        if plan.has("close_descriptors"):  # first of all: a copy of the launcher's ends would hide that it died
+            syscalls.close_all_but([0, 1, 2, channel.fileno(), gate.fileno()])
+        if plan.has("parent_death"):
+            syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         said, fds, _, _ = socket.recv_fds(gate, 1, 1)
         if not said:
             os._exit(1)
-        root_fd = confine.confine(plan, channel.fileno(), fds[0] if fds else None)
+        root_fd = confine.confine(plan, channel.fileno(), fds[0] if fds else None, gate.fileno())
+        gate.close()
         socket.send_fds(channel, [pack({"ready": True})], [root_fd])
         os.close(root_fd)
         agent.main(channel, plan)

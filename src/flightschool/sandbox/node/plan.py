@@ -44,6 +44,11 @@ class Plan:
     """Folder of a read-only image tree; empty for the curated view of the host."""
     binds: list[list[str]] = field(default_factory=list)
     """(source, target) pairs that are mounted read-only."""
+    over_host: bool = False
+    """The tree is a layer over the curated view."""
+    changes: bool = False
+    """The caller wants all that was written: the descriptor it gets is of the folder above the layers."""
+    file_powers: bool = False
     workdir: str = "/"
     cpu_s: float = 0.0
     memory_bytes: int = 0

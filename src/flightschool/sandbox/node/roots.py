@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from flightschool.sandbox.node import syscalls
+from flightschool.sandbox.node import layered, syscalls
 from flightschool.sandbox.node.plan import Plan
 from flightschool.sandbox.node.syscalls import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC
 
-__all__ = ["build_root", "enter_root", "etc_view", "open_sources", "write_accounts"]
+__all__ = ["accounts", "build_root", "enter_root", "etc_view", "open_sources", "write_accounts"]
 
 _STAGES: Final = ("/mnt", "/media", "/srv", "/sys", "/run")
 """Where the new root is put together: any folder that no source lies under. Only this mount namespace sees it."""
 
+_FOLDERS: Final = ("proc", "dev", "tmp", "run", "var", "var/tmp", "etc", "home", "home/user", "root")
 _SYSTEM: Final = ("/usr",)
 _SYSTEM_LINKS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC: Final = (
@@ -100,10 +102,21 @@ def build_root(plan: Plan, opened: dict[str, str], tree_fd: int | None = None) -
     caps += [f"nr_inodes={plan.inodes}"] if plan.has("inodes") else []
     syscalls.mount("tmpfs", stage, "tmpfs", MS_NOSUID | MS_NODEV, ",".join(["mode=755", *caps]))
     root = stage
-    if plan.tree:
+    if plan.over_host or plan.changes:
+        root = layered.build(plan, opened[plan.tree], stage, tree_fd)
+        _refuse_links(root, [target for _, target in plan.binds])
+        _folders(root)
+        if not _leads_by_link(root, plan.workdir):
+            Path(root + plan.workdir).mkdir(parents=True, exist_ok=True)
+        if plan.over_host:
+            _system_links(root)
+            _etc(plan, root)
+    elif plan.tree:
         root = _overlay(opened[plan.tree], stage, tree_fd)
-    _skeleton(plan, root)
-    if not plan.tree:
+        _refuse_links(root, [plan.workdir, *(target for _, target in plan.binds)])
+        _skeleton(plan, root)
+    else:
+        _skeleton(plan, root)
         _host_view(plan, root)
     for source, target in plan.binds:
         _bind_read_only(opened[source], root + target, plan.has("read_only"))
@@ -116,12 +129,17 @@ def build_root(plan: Plan, opened: dict[str, str], tree_fd: int | None = None) -
 
 
 def enter_root(root: str) -> int:
-    """Make ``root`` the root, let go of the old one, and return a descriptor of the new: the way in for harvesting."""
+    """Make ``root`` the root, let go of the old one, and return a descriptor of the new: the way in for harvesting.
+
+    Where all changes are wanted it is one of the folder that holds the layers, which no path inside leads to.
+    """
+    layers = Path(root).parent if Path(root).name == layered.ROOT else None
+    way_in = None if layers is None else os.open(layers, os.O_PATH | os.O_DIRECTORY)
     os.chdir(root)
     syscalls.pivot_root(".", ".")
     syscalls.umount_detach(".")
     os.chdir("/")
-    return os.open("/", os.O_PATH | os.O_DIRECTORY)
+    return os.open("/", os.O_PATH | os.O_DIRECTORY) if way_in is None else way_in
 
 
 def _overlay(tree: str, stage: str, tree_fd: int | None) -> str:
@@ -135,14 +153,36 @@ def _overlay(tree: str, stage: str, tree_fd: int | None) -> str:
     return f"{stage}/root"
 
 
-def _skeleton(plan: Plan, root: str) -> None:
-    for name in ("proc", "dev", "tmp", "run", "var", "var/tmp", "etc", "home", "home/user", "root"):
+def _refuse_links(root: str, more: list[str]) -> None:
+    """Until the root is entered, a link of the tree would be followed through the host's folders: none may stand where
+    the set-up writes.
+    """
+    for path in [f"/{name}" for name in _FOLDERS] + [f"/dev/{name}" for name in ("pts", "shm", "mqueue")] + more:
+        if _leads_by_link(root, path):
+            raise OSError(errno.ELOOP, f"{path} of the image tree is a link, or below one")
+
+
+def _leads_by_link(root: str, path: str) -> bool:
+    done = root
+    for part in path.split("/"):
+        done = f"{done}/{part}" if part else done
+        if part and Path(done).is_symlink():
+            return True
+    return False
+
+
+def _folders(root: str) -> None:
+    for name in _FOLDERS:
         Path(root, name).mkdir(exist_ok=True)
+    for name in ("tmp", "var/tmp"):
+        _mode(Path(root, name), 0o1777)
+
+
+def _skeleton(plan: Plan, root: str) -> None:
+    _folders(root)
     if plan.workdir != "/":
         Path(root + plan.workdir).mkdir(parents=True, exist_ok=True)
         _own(plan, root + plan.workdir)
-    for name in ("tmp", "var/tmp"):
-        _mode(Path(root, name), 0o1777)
     _own(plan, f"{root}/home/user")
 
 
@@ -166,13 +206,26 @@ def _host_view(plan: Plan, root: str) -> None:
         syscalls.mount("/", f"{root}/host", None, MS_BIND | MS_REC)
     for folder in _SYSTEM:
         _bind_read_only(folder, root + folder)
+    _system_links(root)
+    _etc(plan, root)
+
+
+def _system_links(root: str) -> None:
     for link in _SYSTEM_LINKS:
+        if Path(root + link).is_symlink():
+            continue
         if Path(link).is_symlink():
             Path(root + link).symlink_to(Path(link).readlink())
         elif Path(link).is_dir():
             _bind_read_only(link, root + link)
+
+
+def _etc(plan: Plan, root: str) -> None:
+    """What the tree has of these stays as the tree has it."""
     for name, content in etc_view():
         place = f"{root}/etc/{name}"
+        if content and os.path.lexists(place):
+            continue
         if isinstance(content, bytes):
             _write(place, content)
         elif content:
@@ -182,7 +235,8 @@ def _host_view(plan: Plan, root: str) -> None:
     for name in _ETC_KEYS:
         if Path(root, "etc", name).is_dir():
             syscalls.mount("tmpfs", f"{root}/etc/{name}", "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=555")
-    write_accounts(plan, Path(root, "etc"))
+    if not plan.over_host or not Path(root, "etc", "passwd").exists():
+        write_accounts(plan, Path(root, "etc"))
 
 
 @cache
@@ -210,17 +264,25 @@ def _write(path: str, content: bytes) -> None:
         os.close(fd)
 
 
-def write_accounts(plan: Plan, etc: Path) -> None:
-    """A few accounts with fixed names, whatever the host's are."""
+def accounts(plan: Plan) -> dict[str, str]:
+    """Name → text of a few files of ``/etc`` with fixed names in them, whatever the host's are."""
     users = "" if plan.uid == 0 else f"user:x:{plan.uid}:{plan.gid}:user:/home/user:/bin/bash\n"
     groups = "" if plan.gid == 0 else f"user:x:{plan.gid}:\n"
     last = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-    (etc / "passwd").write_text(f"root:x:0:0:root:/root:/bin/bash\n{users}{last}")
-    (etc / "group").write_text(f"root:x:0:\ntty:x:5:\n{groups}nogroup:x:65534:\n")
-    (etc / "hosts").write_text(f"127.0.0.1 localhost {plan.hostname}\n::1 localhost\n")
-    (etc / "hostname").write_text(f"{plan.hostname}\n")
-    (etc / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
-    (etc / "resolv.conf").write_text("")
+    return {
+        "passwd": f"root:x:0:0:root:/root:/bin/bash\n{users}{last}",
+        "group": f"root:x:0:\ntty:x:5:\n{groups}nogroup:x:65534:\n",
+        "hosts": f"127.0.0.1 localhost {plan.hostname}\n::1 localhost\n",
+        "hostname": f"{plan.hostname}\n",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+        "resolv.conf": "",
+    }
+
+
+def write_accounts(plan: Plan, etc: Path) -> None:
+    """Put them in place."""
+    for name, text in accounts(plan).items():
+        (etc / name).write_text(text)
 
 
 def _bind_read_only(source: str, target: str, read_only: bool = True) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from flightschool.sandbox.node.syscalls import MACHINE, NUMBERS, PR_SET_SECCOMP, prctl
 
-__all__ = ["DENIED", "MISSING", "install", "program"]
+__all__ = ["DENIED", "MISSING", "install", "program", "succeeding"]
 
 DENIED: Final = (
     "acct",
@@ -158,9 +158,20 @@ def program() -> bytes:
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
 
 
-def install() -> None:
-    """Put the filter on this process and its descendants, for good. Wants ``no_new_privs``."""
-    code = program()
+@cache
+def succeeding(names: tuple[str, ...]) -> bytes:
+    """A further filter under which some calls do nothing and say that they have done it."""
+    code: list[Instruction] = [(_LOAD, 0, 0, _NUMBER)]
+    for name in names:
+        if name in NUMBERS:
+            code += _when(name, [_refuse(0)])
+    code.append((_RET, 0, 0, _ALLOW))
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
+
+
+def install(code: bytes | None = None) -> None:
+    """Put a filter (``program``) on this process and its descendants, for good. Wants ``no_new_privs``."""
+    code = code or program()
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("<HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
     mode_filter = 2

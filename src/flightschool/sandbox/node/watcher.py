@@ -82,8 +82,9 @@ def _exact_bytes(pid: int) -> int:
 
 def _system_v_bytes() -> int:
     """Shared memory segments live on without a process, so no process's figures hold them."""
-    try:
-        lines = _read("/proc/sysvipc/shm").splitlines()
+    try:  # whole: small segments could be made first, to push large ones out of a part that is read
+        with open("/proc/sysvipc/shm", "rb") as file:  # noqa: PTH123 - hot
+            lines = file.read().splitlines()
     except OSError:
         return 0
     return sum(int(line.split()[14]) for line in lines[1:])

@@ -1,0 +1,266 @@
+"""Images of tasks, built once and kept by digest: whole or not at all, since a tree gets its name when it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from flightschool.digest import digest
+from flightschool.environments.terminal.building import build_files, plan_build
+from flightschool.environments.terminal.contents import list_contents
+from flightschool.environments.terminal.fetching import fetches_of_script
+from flightschool.environments.terminal.plan_records import BuildPlan, Need, Obstacle, Readiness, RunStep
+from flightschool.environments.terminal.records import TerminalTask
+from flightschool.environments.terminal.trees.accounts import find_account
+from flightschool.environments.terminal.trees.bases import furnish
+from flightschool.environments.terminal.trees.laying import Tree
+from flightschool.environments.terminal.trees.presence import STAND_INS, Presence, find_presence, write_stand_ins
+from flightschool.environments.terminal.trees.records import Image, NotRunnable, Substitution
+from flightschool.environments.terminal.trees.replay import replay
+from flightschool.errors import InputError
+from flightschool.sandbox import ImageTree, NativeProvider, ReadOnlyMount, SandboxSpec
+
+__all__ = ["ImageStore"]
+
+SHAPE: Final = 1
+"""Raised when trees are made in another way, so that old ones are not used."""
+_TREE, _RECORD = "tree", "image.json"
+_SCRATCH: Final = ".scratch-"
+
+
+class _Base(msgspec.Struct, frozen=True):
+    image: ImageTree | None
+    presence: Presence
+    stand_ins: Path
+    description: str
+    digest: str
+
+
+class ImageStore:
+    """Builds images below one folder, with one provider.
+
+    Args:
+        folder: where trees are kept; made if it is not there, readable by its owner only.
+        provider: the native one; owned by the caller.
+        base_trees: folder with unpacked images (``ubuntu_24.04`` for ``ubuntu:24.04``), by default ``base-trees``
+            beside ``folder``; an image that is not there is stood in for by the curated view of the host.
+    """
+
+    def __init__(self, folder: Path, provider: NativeProvider, *, base_trees: Path | None = None) -> None:
+        self._folder = folder
+        self._provider = provider
+        self._base_trees = base_trees or folder.parent / "base-trees"
+        self._bases: dict[str, _Base] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        _sweep(folder)
+
+    async def build(self, task: TerminalTask) -> Image | NotRunnable:
+        """The image of a task, from the cache where it was built before.
+
+        Raises:
+            BuildError: a command of the build failed.
+            InputError: the Dockerfile cannot build anywhere.
+        """
+        plan = plan_build(task)
+        base = await self._base(plan.base)
+        if any(isinstance(step, RunStep) and step.fetches for step in plan.steps):
+            plan = plan_build(task, is_present=base.presence)
+        if plan.readiness is not Readiness.REPLAYABLE:
+            need = Need.DOCKER if plan.readiness is Readiness.NEEDS_DOCKER else Need.NETWORK
+            return NotRunnable(need=need.value, obstacles=tuple(o for o in plan.obstacles if o.need is need))
+        key = digest(["image", SHAPE, plan.digest, base.digest, plan.workdir, plan.user, plan.env])
+        return self._kept(key) or await self._make(key, task, plan, base)
+
+    async def fetches(self, task: TerminalTask, image: Image, scripts: tuple[str, ...]) -> NotRunnable | None:
+        """Whether scripts of the task would fetch what is not there; None: they do not.
+
+        Args:
+            scripts: paths in the task's folder.
+        """
+        contents = list_contents(Path(task.folder))
+        found: list[Obstacle] = []
+        for script in scripts:
+            try:
+                fetches = fetches_of_script(contents.read_text(script), {})
+            except InputError:  # no text, so no script that a shell would read
+                continue
+            presence = (await self._base(image.base.image)).presence if fetches else None
+            for fetch in fetches:
+                if fetch.index_only:
+                    continue
+                if presence is None or not fetch.packages or not all(presence(one) for one in fetch.packages):
+                    found.append(Obstacle(need=Need.NETWORK, file=script, line=0, reason=fetch.reason))
+        return NotRunnable(need=Need.NETWORK.value, obstacles=tuple(found)) if found else None
+
+    def stand_ins(self, image: Image) -> ReadOnlyMount:
+        """The mount that every sandbox of an image has."""
+        return ReadOnlyMount(source=str(self._bases[image.base.image].stand_ins), target=STAND_INS)
+
+    async def base_tree(self, image: Image) -> Tree:
+        """The tree that an image began with."""
+        return await self._base_tree(await self._base(image.base.image))
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """An empty folder beside the trees, so that files can be shared with them; removed after the block.
+
+        On some disks that takes longer than an episode, so it is done aside; the event loop's end waits for it.
+        """
+        folder = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=self._folder))
+        try:
+            yield _made(folder / _TREE)
+        finally:
+            asyncio.get_running_loop().run_in_executor(None, lambda: shutil.rmtree(folder, ignore_errors=True))
+
+    # -------------------------------------------------------------------------------------------- images
+
+    def _kept(self, key: str) -> Image | None:
+        place = self._folder / _name(key)
+        try:
+            image = msgspec.json.decode((place / _RECORD).read_bytes(), type=Image)
+        except (OSError, msgspec.DecodeError):
+            return None
+        return msgspec.structs.replace(image, tree=str(place / _TREE), cached=True)
+
+    async def _make(self, key: str, task: TerminalTask, plan: BuildPlan, base: _Base) -> Image:
+        started = time.monotonic()
+        dockerfile, context = build_files(task)
+        with self._aside(key) as aside:
+            tree = (await self._base_tree(base)).copy_to(_made(aside / _TREE))
+            await replay(
+                plan,
+                tree,
+                Path(task.folder, context),
+                self._provider,
+                stand_ins=base.stand_ins,
+                where=dockerfile or "task.toml",
+                timeout_s=task.limits.build_s or 600.0,
+            )
+            workdir = task.workdir or plan.workdir
+            account = find_account(tree, plan.user, dockerfile)
+            tree.make_folder(workdir, owner=(account.uid, account.gid))
+            image = Image(
+                tree=str(aside / _TREE),
+                digest=key,
+                over_host=tree.over_host,
+                base=Substitution(image=plan.base, stand_in=base.description, digest=base.digest),
+                workdir=workdir,
+                account=account,
+                env=plan.env,
+                build_s=time.monotonic() - started,
+            )
+            (aside / _RECORD).write_bytes(msgspec.json.encode(image))
+        kept = self._kept(key)
+        if kept is None:
+            raise InputError(
+                "a built image vanished", where=str(self._folder), expected="a folder of our own", mend="build again"
+            )
+        return msgspec.structs.replace(kept, cached=False)
+
+    @contextlib.contextmanager
+    def _aside(self, key: str) -> Iterator[Path]:
+        """A folder that gets the key's name when the block ends well, and is removed otherwise."""
+        aside = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=self._folder))
+        try:
+            yield aside
+            with contextlib.suppress(OSError):  # another one was quicker, with the same content
+                aside.rename(self._folder / _name(key))
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    # -------------------------------------------------------------------------------------------- bases
+
+    async def _base(self, image: str) -> _Base:
+        if image in self._bases:
+            return self._bases[image]
+        tree = self._named_tree(image)
+        presence = await find_presence(self._provider, tree)
+        if tree is None:
+            description = f"curated view of this machine ({_system_name()})"
+            key = digest(["host", SHAPE, _system_name(), platform.machine(), presence, os.geteuid() == 0])
+        else:
+            description = f"tree {Path(tree.path).name}"
+            modified = Path(tree.path).stat().st_mtime_ns
+            key = digest(["tree", SHAPE, tree.path, modified, presence, os.geteuid() == 0])
+        stand_ins = self._folder / f"present-{_name(presence.digest)}"
+        if not stand_ins.is_dir():
+            with self._aside_named(stand_ins) as aside:
+                write_stand_ins(aside, presence)
+        self._bases[image] = _Base(tree, presence, stand_ins, description, key)
+        return self._bases[image]
+
+    @contextlib.contextmanager
+    def _aside_named(self, place: Path) -> Iterator[Path]:
+        aside = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=self._folder))
+        try:
+            yield aside
+            with contextlib.suppress(OSError):
+                aside.rename(place)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _named_tree(self, image: str) -> ImageTree | None:
+        place = self._base_trees / image.replace("/", "_").replace(":", "_")
+        return ImageTree(path=str(place.resolve())) if place.is_dir() else None
+
+    async def _base_tree(self, base: _Base) -> Tree:
+        """The base with what the start of a sandbox adds to it, so that later starts add nothing."""
+        place = self._folder / f"base-{_name(base.digest)}"
+        if not place.is_dir():
+            with self._aside_named(place) as aside:
+                over_host = base.image is None
+                root = _made(aside / _TREE)
+                tree = Tree(root, over_host=over_host)
+                if base.image is None:
+                    furnish(tree)
+                else:
+                    tree = Tree(Path(base.image.path), over_host=False).copy_to(root)
+                spec = SandboxSpec(
+                    root=ImageTree(path=str(root), over_host=over_host),
+                    uid=0,
+                    gid=0,
+                    workdir="/",
+                    changes=True,
+                    mounts=(ReadOnlyMount(source=str(base.stand_ins), target=STAND_INS),),
+                )
+                async with self._provider.open(spec) as box:
+                    written = await box.written()
+                tree.apply(written)
+        return Tree(place / _TREE, over_host=base.image is None)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes that were killed left unfinished."""
+    for place in folder.glob(f"{_SCRATCH}*"):
+        pid = place.name.removeprefix(_SCRATCH).partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _made(path: Path) -> Path:
+    path.mkdir()
+    path.chmod(0o755)
+    return path
+
+
+def _name(key: str) -> str:
+    return key.removeprefix("sha256:")[:32]
+
+
+def _system_name() -> str:
+    try:
+        facts = platform.freedesktop_os_release()
+    except OSError:
+        return platform.system()
+    return facts.get("PRETTY_NAME", facts.get("ID", "Linux"))

@@ -1,0 +1,166 @@
+"""Which packages of apt and pip are there already, asked of the base itself from inside a sandbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+
+from flightschool.digest import digest
+from flightschool.environments.terminal.fetching import PackageRequest
+from flightschool.records import Record
+from flightschool.sandbox import ImageTree, ReadOnlyMount, SandboxProvider, SandboxSpec
+
+__all__ = ["Presence", "find_presence", "write_stand_ins"]
+
+_DPKG: Final = "/var/lib/dpkg"
+_ASK_APT: Final = "dpkg-query -W -f '${db:Status-Status}\\t${Package}\\t${Version}\\t${Provides}\\n'"
+_ASK_PIP: Final = """\
+import importlib.metadata
+for found in importlib.metadata.distributions():
+    print(found.metadata["Name"], found.version, sep="\\t")
+"""
+STAND_INS: Final = "/opt/present"
+"""Where the stand-ins for package managers are seen inside."""
+
+_COMMON: Final = """\
+#!/bin/sh
+# What is there already counts as installed; nothing is fetched here.
+here=${0%/*}
+IFS= read -r names < "$here/../@LIST@"
+has() { case " $names " in *" $1 "*) return 0 ;; esac; return 1; }
+rest() { PATH=${PATH#"$here:"} exec "${0##*/}" "$@"; }
+verb= missing= skip=
+"""
+_APT: Final = """\
+for word in "$@"; do
+  if [ -n "$skip" ]; then skip=; continue; fi
+  case $word in
+    -t|-o|-c|-a|--option|--target-release|--config-file) skip=1 ;;
+    -*) ;;
+    *)
+      if [ -z "$verb" ]; then verb=$word
+      elif [ "$verb" = install ]; then
+        case $word in
+          */*) missing="$missing $word" ;;
+          *=*) has "$word" || missing="$missing $word" ;;
+          *) has "${word%%:*}" || missing="$missing $word" ;;
+        esac
+      fi ;;
+  esac
+done
+case $verb in
+  install)
+    [ -z "$missing" ] && { echo "all packages are there"; exit 0; }
+    echo "E: not there, and nothing is fetched here:$missing" >&2; exit 100 ;;
+  update|clean|autoclean|autoremove|check) exit 0 ;;
+  *) rest "$@" ;;
+esac
+"""
+_PIP: Final = """\
+plain() { printf %s "${1%%[!A-Za-z0-9._-]*}" | tr 'A-Z_.' 'a-z--'; }
+ask() { has "$(plain "$1")" || missing="$missing $1"; }
+for word in "$@"; do
+  case $skip in
+    file)
+      skip=
+      while read -r line || [ -n "$line" ]; do
+        line=${line%%#*}
+        [ -z "${line%%[ ]*}" ] || ask "$line"
+      done < "$word"
+      continue ;;
+    value) skip=; continue ;;
+  esac
+  case $word in
+    -r|--requirement) skip=file ;;
+    -i|--index-url|--extra-index-url|-f|--find-links|-c|--constraint|--timeout|--retries|--trusted-host) skip=value ;;
+    -e|--editable|-t|--target|--prefix|--root) rest "$@" ;;
+    -*) ;;
+    *)
+      if [ -z "$verb" ]; then verb=$word
+      elif [ "$verb" = install ]; then
+        case $word in .|./*|/*|*/*) rest "$@" ;; *) ask "$word" ;; esac
+      fi ;;
+  esac
+done
+[ "$verb" = install ] || rest "$@"
+[ -z "$missing" ] && { echo "all packages are there"; exit 0; }
+echo "ERROR: not there, and nothing is fetched here:$missing" >&2
+exit 1
+"""
+
+
+class Presence(Record, frozen=True, kw_only=True):
+    """Packages of a base: name → version."""
+
+    apt: dict[str, str]
+    pip: dict[str, str]
+
+    def __call__(self, request: PackageRequest) -> bool:
+        """Whether a request is met."""
+        if request.manager == "apt":
+            version = self.apt.get(request.name)
+            return version is not None and request.specifier in ("", f"={version}")
+        version = self.pip.get(str(canonicalize_name(request.name)))
+        if version is None:
+            return False
+        try:
+            return SpecifierSet(request.specifier).contains(version, prereleases=True)
+        except InvalidSpecifier:
+            return False
+
+    @property
+    def digest(self) -> str:
+        """Digest of names and versions."""
+        return digest(self)
+
+
+async def find_presence(provider: SandboxProvider, tree: ImageTree | None) -> Presence:
+    """Ask a base. What cannot answer (no dpkg, no Python) has nothing.
+
+    Args:
+        tree: the base; None: the curated view.
+    """
+    mounts = (ReadOnlyMount(source=_DPKG, target=_DPKG),) if tree is None and Path(_DPKG).is_dir() else ()
+    async with provider.open(SandboxSpec(root=tree, mounts=mounts)) as box:
+        apt = await box.exec(_ASK_APT, timeout_s=60, output_bytes=16 << 20)
+        pip = await box.exec(["python3", "-c", _ASK_PIP], timeout_s=60, output_bytes=16 << 20)
+    return Presence(apt=_apt(apt.stdout.decode(errors="replace")), pip=_pip(pip.stdout.decode(errors="replace")))
+
+
+def _apt(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        state, name, version, provides = [*line.split("\t"), "", "", ""][:4]
+        if state != "installed":
+            continue
+        found[name] = version
+        for provided in provides.split(","):
+            found.setdefault(provided.strip().partition(" ")[0], "")
+    found.pop("", None)
+    return found
+
+
+def _pip(text: str) -> dict[str, str]:
+    pairs = (line.split("\t") for line in text.splitlines() if line.count("\t") == 1)
+    return {str(canonicalize_name(name)): version for name, version in pairs}
+
+
+def write_stand_ins(folder: Path, presence: Presence) -> None:
+    """Programs that answer for package managers: asked for what is there they are content, else they say what is not.
+
+    To be mounted at ``STAND_INS`` with its ``bin`` in front of the path.
+    """
+    programs = folder / "bin"
+    programs.mkdir(parents=True)
+    pinned = [f"{name}={version}" for name, version in presence.apt.items()]
+    (folder / "apt").write_text(" ".join([*presence.apt, *pinned]) + "\n", encoding="utf-8")
+    (folder / "pip").write_text(" ".join(presence.pip) + "\n", encoding="utf-8")
+    for names, list_, body in ((("apt", "apt-get"), "apt", _APT), (("pip", "pip3"), "pip", _PIP)):
+        for name in names:
+            (programs / name).write_text(_COMMON.replace("@LIST@", list_) + body, encoding="utf-8")
+            (programs / name).chmod(0o755)
+    for path in (folder, programs):
+        path.chmod(0o755)

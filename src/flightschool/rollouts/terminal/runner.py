@@ -1,0 +1,314 @@
+"""Episodes in terminal tasks: a fresh sandbox for the policy, its end state, a fresh sandbox for the grader.
+
+Who could have caused an end decides what follows, as in ``rollouts.runner``: a program that fails, runs on or fills the
+place up is the policy's doing and is graded on what it left; a lost sandbox, a build that breaks and a grader without a
+verdict are nobody's score.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from flightschool.digest import derive_seed, digest
+from flightschool.environments.terminal import Placement, TaskStep, TerminalTask, plan_build
+from flightschool.environments.terminal.end_state import EndState, beneath
+from flightschool.environments.terminal.grading import (
+    Graded,
+    UnplaceableError,
+    files_of,
+    grade,
+    lay_out,
+    place_files,
+    sieve_of,
+)
+from flightschool.environments.terminal.rooms import MOST_ENTRIES, Rooms, host_variables, rooms_env
+from flightschool.environments.terminal.trees import Account, Image, ImageStore, NotRunnable, Tree, find_account, tail
+from flightschool.errors import FlightschoolError, InfrastructureError, InputError
+from flightschool.records import INFRA_REASONS, Attempt, EndReason, Message, Timings
+from flightschool.rollouts.runner import outcome_of
+from flightschool.rollouts.terminal.policies import PROGRAM_FOLDER, Move, TerminalPolicy
+from flightschool.rollouts.terminal.records import Episode, NotRun, StageResult, TerminalEpisode
+from flightschool.rollouts.terminal.scoring import Scores
+from flightschool.sandbox import ExecResult, NativeProvider, Stopped
+from flightschool.sandbox.live import AgentSandbox
+from flightschool.sandbox.written import Written
+
+__all__ = ["TerminalRunner"]
+
+AGENT_TIMEOUT_S: Final = 900.0
+SETUP_TIMEOUT_S: Final = 120.0
+"""Where the task names none."""
+OUTPUT_BYTES: Final = 1 << 20
+_ENDINGS: Final = {
+    Stopped.TIMEOUT: EndReason.TIME_LIMIT,
+    Stopped.MEMORY: EndReason.RESOURCE_LIMIT,
+    Stopped.CPU: EndReason.RESOURCE_LIMIT,
+    Stopped.WALL: EndReason.TIME_LIMIT,
+}
+KeepBlob = Callable[[bytes], str]
+
+
+class _Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How a stage of the policy ended."""
+
+    reason: EndReason
+    detail: str = ""
+    output: str = ""
+    changes: tuple[Written, ...] | None = None
+    """What was written over what the stage began with; None: there is nothing to grade."""
+
+
+class TerminalRunner:
+    """Runs attempts at terminal tasks.
+
+    Args:
+        store: builds and keeps images.
+        provider: makes the sandboxes; the one of ``store``. Owned by the caller.
+        run: id of the run that attempts belong to.
+        keep_blob: keeps end states (bytes → digest), so that they can be graded again.
+    """
+
+    def __init__(
+        self, store: ImageStore, provider: NativeProvider, *, run: str, keep_blob: KeepBlob | None = None
+    ) -> None:
+        self.run = run
+        self._store = store
+        self._provider = provider
+        self._keep_blob = keep_blob
+
+    async def attempt(
+        self, task: TerminalTask, policy: TerminalPolicy, *, group: str, index: int, seed: int, number: int = 0
+    ) -> Episode | NotRun:
+        """One attempt. Failures of any kind come back as attempts; only what cannot be attempted is ``NotRun``.
+
+        Raises:
+            InputError: the folder is broken in a way that every builder would refuse.
+        """
+        started = time.perf_counter()
+        asked = host_variables(task.environment_env, task.verifier_env)
+        if asked:
+            reason = f"the task wants the host's variable {asked[0]}, and no variable is handed in"
+            return NotRun(task=task.id, task_digest=task.digest, need="variable", reason=reason)
+        scores = Scores(task)
+        stages: list[StageResult] = []
+        image: Image | None = None
+        try:
+            built = await self._store.build(task)
+            if isinstance(built, NotRunnable):
+                return NotRun.of(task.id, task.digest, built)
+            image = built
+            lacking = await self._store.fetches(task, image, _scripts(task, policy))
+            if lacking is not None:
+                return NotRun.of(task.id, task.digest, lacking)
+            reason, detail = await self._stages(task, policy, image, scores, stages, seed)
+        except _NoSolutionError as error:
+            return NotRun(task=task.id, task_digest=task.digest, need="solution", reason=str(error))
+        except (InfrastructureError, OSError) as error:
+            reason, detail = EndReason.WORLD_ERROR, str(error)
+        verdict, reward = (None, None) if reason in INFRA_REASONS else scores.result()
+        outcome, cause = outcome_of(reason)
+        attempt = Attempt(
+            id=f"{self.run}:{group}:{index}:{number}",
+            run=self.run,
+            group=group,
+            index=index,
+            number=number,
+            environment=task.format.value,
+            environment_digest=image.digest if image else digest(plan_build(task)),
+            task=task.id,
+            task_digest=task.digest,
+            policy=policy.name,
+            seed=seed,
+            spans=(),
+            messages=tuple(Message(role="user", content=stage.instruction) for stage in task.stages),
+            events=(),
+            outcome=outcome,
+            reason=reason,
+            cause=cause,
+            verdict=verdict,
+            reward=reward,
+            end_state=stages[-1].end_state if stages else "",
+            timings=Timings(virtual_ms=0.0, wall_s=time.perf_counter() - started),
+            detail=detail,
+        )
+        return Episode(attempt=attempt, details=_details(attempt, task, image, stages))
+
+    # -------------------------------------------------------------------------------------------- stages
+
+    async def _stages(
+        self,
+        task: TerminalTask,
+        policy: TerminalPolicy,
+        image: Image,
+        scores: Scores,
+        results: list[StageResult],
+        seed: int,
+    ) -> tuple[EndReason, str]:
+        """Walk through the stages; the reason and detail of the first end that was no ordinary one."""
+        ending, details = EndReason.FINISHED, []
+        state = EndState(entries=())
+        for place, stage in enumerate(task.stages):
+            begun = state.then(_given(task, stage, image))
+            ended = await self._policy_stage(task, stage, policy, image, begun, seed)
+            if ended.detail:
+                details.append(f"{stage.name}: {ended.detail}" if stage.name else ended.detail)
+            ending = ended.reason if ending is EndReason.FINISHED else ending
+            if ended.changes is None:
+                results.append(StageResult(name=stage.name, end_state="", output=ended.output))
+                scores.nothing(stage)
+                break
+            state = begun.then(ended.changes)
+            try:
+                graded = await self._grade(task, stage, image, state)
+            except UnplaceableError as error:
+                results.append(StageResult(name=stage.name, end_state=state.digest, output=ended.output))
+                scores.nothing(stage)
+                return EndReason.RESOURCE_LIMIT, error.what
+            blob = self._keep_blob(state.to_bytes()) if self._keep_blob else ""
+            results.append(
+                StageResult(name=stage.name, end_state=state.digest, blob=blob, graded=graded, output=ended.output)
+            )
+            if graded.reward is None:
+                return EndReason.GRADER_ERROR, graded.problem
+            scores.add(stage, graded)
+            if place + 1 < len(task.stages) and not scores.may_go_on(stage, graded):
+                break
+        return ending, "; ".join(details)
+
+    async def _grade(self, task: TerminalTask, stage: TaskStep, image: Image, state: EndState) -> Graded:
+        try:
+            return await grade(task, stage, image, state, self._store, self._provider)
+        except UnplaceableError:
+            raise
+        except (FlightschoolError, OSError) as error:
+            return Graded(reward=None, problem=f"the grader's sandbox: {error}")
+
+    # -------------------------------------------------------------------------------------------- the policy
+
+    async def _policy_stage(
+        self, task: TerminalTask, stage: TaskStep, policy: TerminalPolicy, image: Image, begun: EndState, seed: int
+    ) -> _Ended:
+        """A fresh sandbox over the image and what was written so far. Processes of earlier stages do not live on."""
+        try:
+            move = policy.move(stage)
+        except InputError as error:
+            raise _NoSolutionError(error.what) from error
+        timeout_s = stage.limits.agent_s or AGENT_TIMEOUT_S
+        tree = Tree(Path(image.tree), over_host=image.over_host)
+        account = find_account(tree, stage.agent_user, "agent.user") if stage.agent_user else image.account
+        leave_out = [PROGRAM_FOLDER, *(placement.target for placement in move.placements)]
+        with self._store.scratch() as folder:
+            room = tree
+            if move.placements or begun.entries:
+                room = tree.copy_to(folder)
+                lay_out(room, (await sieve_of(task, stage, image, self._store)).carry(begun.entries)[0])
+                place_files(room, task, move.placements)
+            rooms = Rooms(task=task, image=image, stand_ins=self._store.stand_ins(image))
+            spec = rooms.spec(room, account, timeout_s + SETUP_TIMEOUT_S)
+            async with self._provider.open(spec) as box:
+                env = _env(task, stage, image, account, move, seed)
+                await _set_up(box, task, stage, image, env)
+                result = await _act(box, move, env, timeout_s)
+                return await _ended(box, result, tuple(leave_out), spec.limits.disk_bytes)
+
+
+def _given(task: TerminalTask, stage: TaskStep, image: Image) -> list[Written]:
+    """What a step lays into the working directory, for whom the image is made."""
+    if not stage.workdir_files:
+        return []
+    return files_of(task, stage.workdir_files, image.workdir, image.account)
+
+
+async def _set_up(box: AgentSandbox, task: TerminalTask, stage: TaskStep, image: Image, env: dict[str, str]) -> None:
+    """Run the step's own set-up, if it brings one, before the policy sees the place."""
+    if not stage.workdir_files or not Path(task.folder, stage.workdir_files, "setup.sh").is_file():
+        return
+    command = ["bash", posixpath.join(image.workdir, "setup.sh")]
+    result = await box.exec(command, timeout_s=SETUP_TIMEOUT_S, env=env, sweep_on_timeout=True)
+    if not result.ok:
+        raise InfrastructureError(
+            f"setup.sh of step {stage.name!r} failed: {tail(result)}",
+            where=f"{stage.workdir_files}/setup.sh",
+            expected="exit code 0",
+            mend="mend the task",
+        )
+
+
+async def _act(box: AgentSandbox, move: Move, env: dict[str, str], timeout_s: float) -> ExecResult | None:
+    if not move.command:
+        return None
+    if move.program_path:
+        await box.put(move.program_path, move.program, mode=0o755)
+    return await box.exec(move.command, timeout_s=timeout_s, output_bytes=OUTPUT_BYTES, env=env, sweep_on_timeout=True)
+
+
+async def _ended(box: AgentSandbox, result: ExecResult | None, leave_out: tuple[str, ...], most_bytes: int) -> _Ended:
+    """Kill what still runs, read what was written, and say whose doing the end was."""
+    reason, detail, output = EndReason.FINISHED, "", ""
+    if result is not None:
+        output = (result.stdout + result.stderr)[-8000:].decode(errors="replace")
+        reason, detail = _reason(result)
+    try:
+        written = await box.written(most_bytes=most_bytes, most_entries=MOST_ENTRIES)
+    except InputError as error:
+        return _Ended(reason=EndReason.RESOURCE_LIMIT, detail=f"{error.what} at {error.where[:200]}", output=output)
+    changes = tuple(entry for entry in written if not any(beneath(entry.path, path) for path in leave_out))
+    return _Ended(reason=reason, detail=detail, output=output, changes=changes)
+
+
+def _reason(result: ExecResult) -> tuple[EndReason, str]:
+    if result.stopped:
+        return _ENDINGS[result.stopped], f"ended by its {result.stopped.value} limit"
+    if result.failed_to_start:
+        return EndReason.POLICY_ERROR, f"could not be started: {result.failed_to_start}"
+    if result.signal is not None:
+        return EndReason.POLICY_ERROR, f"killed by signal {result.signal}"
+    return EndReason.FINISHED, f"exit code {result.exit_code}" if result.exit_code else ""
+
+
+def _env(task: TerminalTask, stage: TaskStep, image: Image, account: Account, move: Move, seed: int) -> dict[str, str]:
+    more = {**task.environment_env, **(task.solution_env if move.with_solution_env else {})}
+    own = {"FLIGHTSCHOOL_SEED": str(derive_seed("policy", seed))}
+    return {**rooms_env(image, account, more), **own, **({"FLIGHTSCHOOL_STEP": stage.name} if stage.name else {})}
+
+
+def _scripts(task: TerminalTask, policy: TerminalPolicy) -> tuple[str, ...]:
+    """Scripts that will run and that would fetch in vain: the tests', and the solution's when it is the policy."""
+    found: list[str] = []
+    for stage in task.stages:
+        found += [_source(task, stage.tests, stage.test_command[-1])] if stage.test_command else []
+        if policy.name == "oracle" and stage.oracle:
+            found.append(_source(task, stage.solution, stage.oracle[-1]))
+    return tuple(dict.fromkeys(path for path in found if path))
+
+
+def _source(task: TerminalTask, placements: tuple[Placement, ...], target: str) -> str:
+    """The path in the task's folder of what lies at ``target`` once everything is placed."""
+    for placement in reversed(placements):
+        if target == placement.target:
+            return placement.source
+        below = target.removeprefix(f"{placement.target}/")
+        path = f"{placement.source}/{below}"
+        if below != target and Path(task.folder, path).is_file():
+            return path
+    return ""
+
+
+def _details(
+    attempt: Attempt, task: TerminalTask, image: Image | None, stages: list[StageResult]
+) -> TerminalEpisode | None:
+    if image is None:
+        return None
+    return TerminalEpisode(
+        attempt=attempt.id, folder=task.folder, base=image.base, image_digest=image.digest, stages=tuple(stages)
+    )
+
+
+class _NoSolutionError(Exception):
+    """The policy cannot act in this task."""

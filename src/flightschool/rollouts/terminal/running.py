@@ -1,0 +1,111 @@
+"""Many episodes in task folders: which tasks, in what order, how many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from flightschool.digest import derive_seed
+from flightschool.environments.terminal import TerminalTask, UnreadableTask, iter_tasks, read_folder
+from flightschool.environments.terminal.folders import detect_format
+from flightschool.environments.terminal.trees import ImageStore
+from flightschool.errors import InfrastructureError, InputError
+from flightschool.rollouts.terminal.policies import TerminalPolicy
+from flightschool.rollouts.terminal.records import Episode, NotRun
+from flightschool.rollouts.terminal.runner import KeepBlob, TerminalRunner
+from flightschool.sandbox import NativeProvider, best_provider
+
+__all__ = ["Result", "find_tasks", "run_episodes"]
+
+Result: TypeAlias = Episode | NotRun | UnreadableTask
+
+
+def find_tasks(path: Path) -> list[TerminalTask | UnreadableTask]:
+    """The task of a folder, or all tasks below it in order of their paths.
+
+    Raises:
+        InputError: the folder is a task that cannot be read, or holds none.
+    """
+    if detect_format(path) is not None:
+        return [read_folder(path)]
+    return list(iter_tasks(path))
+
+
+def run_episodes(
+    tasks: Sequence[TerminalTask | UnreadableTask],
+    policy: TerminalPolicy,
+    *,
+    num: int,
+    seed: int,
+    run: str,
+    images: Path,
+    base_trees: Path | None = None,
+    keep_blob: KeepBlob | None = None,
+    concurrency: int | None = None,
+    on_result: Callable[[Result], None] | None = None,
+) -> list[Result]:
+    """``num`` episodes over the tasks in turn; tasks repeat once all had theirs. Results in order of the episodes.
+
+    Args:
+        images: folder in which built images are kept.
+        concurrency: episodes at a time; one for each processor where it is None.
+
+    Raises:
+        InfrastructureError: no sandbox can be made here.
+    """
+
+    async def run_all() -> list[Result]:
+        provider = await _provider()
+        try:
+            runner = TerminalRunner(
+                ImageStore(images, provider, base_trees=base_trees), provider, run=run, keep_blob=keep_blob
+            )
+            gate = asyncio.Semaphore(concurrency or os.cpu_count() or 1)
+            locks = {task.id: asyncio.Lock() for task in tasks}
+            built: set[str] = set()
+
+            async def attempt(task: TerminalTask, index: int) -> Result:
+                group = f"{policy.name}:{task.id}"
+                own = derive_seed(seed, task.id, index)
+                try:
+                    return await runner.attempt(task, policy, group=group, index=index, seed=own)
+                except InputError as error:
+                    return UnreadableTask(id=task.id, folder=task.folder, **error.as_dict())
+
+            async def one(task: TerminalTask | UnreadableTask, index: int) -> Result:
+                async with gate:
+                    result: Result
+                    if isinstance(task, UnreadableTask):
+                        result = task
+                    elif task.id in built:
+                        result = await attempt(task, index)
+                    else:
+                        async with locks[task.id]:  # members of one task wait for the first to build its image
+                            result = await attempt(task, index)
+                            built.add(task.id)
+                    if on_result is not None:
+                        on_result(result)
+                    return result
+
+            order = [(tasks[place % len(tasks)], place // len(tasks)) for place in range(num)]
+            return list(await asyncio.gather(*(one(task, index) for task, index in order)))
+        finally:
+            await provider.aclose()
+
+    return asyncio.run(run_all())
+
+
+async def _provider() -> NativeProvider:
+    provider = await best_provider()
+    if isinstance(provider, NativeProvider):
+        return provider
+    await provider.aclose()
+    raise InfrastructureError(
+        f"terminal tasks need the native mechanism; here only {provider.name} works",
+        where="sandbox",
+        expected="native-range or native-single",
+        mend="see flightschool doctor for what to enable",
+    )

@@ -1,0 +1,379 @@
+"""Tasks are run whole: built, attempted, graded elsewhere. The oracle gets 1, doing nothing does not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from flightschool.environments.terminal import UnreadableTask, read_folder
+from flightschool.environments.terminal.trees import ImageStore
+from flightschool.records import EndReason, Outcome
+from flightschool.rollouts.terminal import Episode, NotRun, TerminalRunner, parse_policy, regrade
+from flightschool.sandbox import NativeProvider
+
+pytestmark = pytest.mark.integration
+
+
+def only(results: list[Any]) -> Episode:
+    (result,) = results
+    assert isinstance(result, Episode), result
+    return result
+
+
+def test_the_oracle_solves_and_doing_nothing_does_not(runs: Any, sound: tuple[str, dict[str, str]]) -> None:
+    name, files = sound
+    task = runs.task(files, name)
+    oracle = only(runs(task, "oracle")).attempt
+    assert (oracle.outcome, oracle.reward and oracle.reward.total) == (Outcome.SCORED, 1.0), oracle
+    noop = only(runs(task, "noop")).attempt
+    assert noop.outcome is Outcome.SCORED
+    assert noop.reward is not None
+    assert noop.reward.total < 1.0
+
+
+def test_the_same_as_an_ordinary_user(
+    tmp_path: Path, kit: Any, as_ordinary: Callable[[Callable[[], None]], None]
+) -> None:
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents:
+        if parent.stat().st_uid == os.geteuid() and str(parent).startswith("/tmp/"):
+            parent.chmod(0o755)
+    own = tmp_path / "own"
+    own.mkdir()
+    if os.geteuid() == 0:
+        os.chown(own, kit.ordinary, kit.ordinary)
+    run = kit.runs(own, ordinary=True)
+    parent = tmp_path / "tasks"
+    for name in kit.sound:
+        kit.write(parent / name, kit.sound[name]())
+
+    def work() -> None:
+        results = run(parent, "oracle", num=len(kit.sound))
+        told = {r.attempt.task: (r.attempt.outcome.value, r.attempt.detail, r.attempt.reward) for r in results}
+        assert len(told) == len(kit.sound)
+        for name, (outcome, detail, reward) in told.items():
+            assert (outcome, reward and reward.total) == ("scored", 1.0), (name, detail)
+
+    as_ordinary(work)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "problem"),
+    [
+        ("nan", "nan"),
+        ("1.5", "above_one"),
+        ("-1", "below_zero"),
+        ("passed", "not_a_number"),
+        ("", "empty"),
+    ],
+)
+def test_a_malformed_verdict_is_the_graders_failure(runs: Any, kit: Any, verdict: str, problem: str) -> None:
+    test = f"{kit.head}printf %s '{verdict}' > /logs/verifier/reward.txt\n"
+    attempt = only(runs(runs.task(kit.harbor("FROM debian:12\n", test)), "noop")).attempt
+    assert (attempt.outcome, attempt.reason, attempt.cause) == (
+        Outcome.INFRA_FAILURE, EndReason.GRADER_ERROR, "grader",
+    )  # fmt: skip
+    assert attempt.reward is None
+    assert attempt.verdict is None
+    assert problem in attempt.detail
+
+
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [
+        ("exit 0\n", "no verdict"),
+        ("exit 3\n", "exit code 3"),
+        ("echo 1 > /logs/verifier/reward.txt; sleep 60\n", "did not end within 1 s"),
+        ("echo 1 > /logs/verifier/reward.txt; kill -9 $$\n", "signal 9"),
+        ("echo '{\"reward\": 2}' > /logs/verifier/reward.json; echo 1 > /logs/verifier/reward.txt\n", "above_one"),
+        ("ln -s /etc/hostname /logs/verifier/reward.txt\n", "symbolic link"),
+        ("mkfifo /logs/verifier/reward.txt\n", "not a regular file"),
+        ("echo 1 > /logs/one; ln /logs/one /logs/verifier/reward.txt\n", "hard link"),
+    ],
+)
+def test_a_grader_that_breaks_scores_nobody(runs: Any, kit: Any, test: str, told: str) -> None:
+    files = kit.harbor("FROM debian:12\n", kit.head + test)
+    files["task.toml"] = files["task.toml"].replace("[verifier]\ntimeout_sec = 20", "[verifier]\ntimeout_sec = 1")
+    attempt = only(runs(runs.task(files), "noop")).attempt
+    assert (attempt.reason, attempt.reward) == (EndReason.GRADER_ERROR, None)
+    assert told in attempt.detail
+
+
+def test_what_cannot_be_built_here_is_said_and_not_scored(runs: Any, kit: Any) -> None:
+    parent = runs.folder / "tasks"
+    good = kit.judge("true")
+    runs.task(kit.harbor("FROM debian:12\nRUN echo one\nRUN curl -fsSL https://example.org/x -o /x\n", good), "fetches")
+    runs.task(kit.harbor("FROM golang:1 AS b\nFROM debian:12\nCOPY --from=b /t /t\n", good), "stages")
+    runs.task(kit.harbor("FROM debian:12\n", kit.head + "pip install a-package-that-nobody-has\n"), "tests_fetch")
+    secret = kit.toml.replace("[verifier]\n", '[verifier]\nenv = { KEY = "${A_KEY}", OTHER = "${B:-b}" }\n')
+    runs.task(kit.harbor("FROM debian:12\n", good) | {"task.toml": secret}, "secret")
+    results = {result.task: result for result in runs(parent, "noop", num=4) if isinstance(result, NotRun)}
+    assert {name: result.need for name, result in results.items()} == {
+        "fetches": "network", "stages": "docker", "tests_fetch": "network", "secret": "variable",
+    }  # fmt: skip
+    assert results["fetches"].reason.startswith("environment/Dockerfile:3: ")
+    assert results["stages"].reason.startswith("environment/Dockerfile:3: ")
+    assert "tests/test.sh" in results["tests_fetch"].reason
+    assert "A_KEY" in results["secret"].reason
+
+
+def test_a_failing_step_is_told_with_its_line_and_its_words(runs: Any, kit: Any) -> None:
+    dockerfile = "FROM debian:12\nWORKDIR /app\nRUN echo before \\\n && echo the reason >&2 && exit 7\n"
+    attempt = only(runs(runs.task(kit.harbor(dockerfile, kit.judge("true"))), "noop")).attempt
+    assert (attempt.outcome, attempt.reason, attempt.cause) == (
+        Outcome.INFRA_FAILURE, EndReason.WORLD_ERROR, "world",
+    )  # fmt: skip
+    for word in ("environment/Dockerfile:3", "exit code 7", "the reason"):
+        assert word in attempt.detail
+    kept = [place.name for place in runs.images.iterdir() if not place.name.startswith(("base-", "present-"))]
+    assert kept == []
+
+
+def test_what_a_policys_program_can_cause_stays_in_the_denominator(runs: Any, kit: Any) -> None:
+    files = kit.harbor("FROM debian:12\nWORKDIR /app\n", kit.judge("[ -e /app/done ]"))
+    files["task.toml"] = files["task.toml"].replace("[agent]\ntimeout_sec = 20", "[agent]\ntimeout_sec = 1")
+    task = runs.task(files)
+    late = only(runs(task, runs.script("touch done; sleep 30\n"))).attempt
+    assert (late.outcome, late.reason, late.reward and late.reward.total) == (
+        Outcome.POLICY_FAILURE, EndReason.TIME_LIMIT, 1.0,
+    )  # fmt: skip
+    killed = only(runs(task, runs.script("kill -9 $$\n"))).attempt
+    assert (killed.reason, killed.reward and killed.reward.total) == (EndReason.POLICY_ERROR, 0.0)
+    failed = only(runs(task, runs.script("touch done; exit 9\n"))).attempt
+    assert (failed.reason, failed.detail) == (EndReason.FINISHED, "exit code 9")
+    assert failed.reward is not None
+    assert failed.reward.total == 1.0
+
+
+def test_a_program_runs_by_its_first_line_as_the_agents_user(runs: Any, kit: Any) -> None:
+    kit.skip_without("perl_user")
+    files = kit.harbor(
+        "FROM debian:12\nRUN useradd -m -d /srv/clerk clerk\nWORKDIR /app\nRUN chown clerk /app\n"
+        "ENV FLAVOUR=plum\nUSER clerk\n",
+        kit.judge('[ "$(cat /app/said)" = "clerk /srv/clerk plum /app" ] && [ ! -e /tmp/.policy ]'),
+    )
+    script = "#!/usr/bin/perl\nopen F, '>said'; chomp($w = `whoami`); chomp($p = `pwd`);\n"
+    script += 'print F "$w $ENV{HOME} $ENV{FLAVOUR} $p";\n'
+    attempt = only(runs(runs.task(files), runs.script(script, "act.pl"))).attempt
+    assert attempt.reward is not None
+    assert attempt.reward.total == 1.0
+
+
+def test_steps_build_on_one_another_and_stop_below_the_least_reward(runs: Any, kit: Any) -> None:
+    task = runs.task(kit.sound["several_steps"]())
+    half = only(runs(task, runs.script('[ "$FLIGHTSCHOOL_STEP" = measure ] || cp given.txt text\n')))
+    assert half.attempt.verdict is not None
+    assert [check.id for check in half.attempt.verdict.checks] == ["make", "measure"]
+    assert half.attempt.reward is not None
+    assert half.attempt.reward.total == 0.5
+    none = only(runs(task, "noop"))
+    assert none.details is not None
+    assert [stage.name for stage in none.details.stages] == ["make"]
+    files = kit.sound["several_steps"]()
+    files["task.toml"] = 'multi_step_reward_strategy = "final"\n' + files["task.toml"]
+    first_only = runs.script('[ "$FLIGHTSCHOOL_STEP" = measure ] || cp given.txt text\n')
+    final = only(runs(runs.task(files, "final"), first_only))
+    assert final.attempt.reward is not None
+    assert final.attempt.reward.total == 0.0
+
+
+def test_the_same_seed_gives_the_same_digests_and_images_are_built_once(runs: Any, kit: Any) -> None:
+    kit.skip_without("awk_sum")
+    task = runs.task(kit.sound["awk_sum"]())
+    first, second = only(runs(task, "oracle")), only(runs(task, "oracle"))
+    assert first.attempt.digest == second.attempt.digest
+    images = [place for place in runs.images.iterdir() if not place.name.startswith(("base-", "present-"))]
+    assert len(images) == 1
+    assert (images[0] / "image.json").is_file()
+    assert only(runs(task, "oracle", seed=1)).attempt.digest != first.attempt.digest
+
+
+def test_a_kept_attempt_can_be_graded_again_without_running_it(runs: Any, kit: Any) -> None:
+    task = runs.task(kit.sound["several_steps"]())
+    episode = only(runs(task, "oracle"))
+    details = episode.details
+    assert details is not None
+
+    async def again() -> list[float | None]:
+        provider = NativeProvider()
+        try:
+            store = ImageStore(runs.images, provider)
+            graded = await regrade(read_folder(task), details, runs.blobs.__getitem__, store, provider)
+            return [one.reward for one in graded]
+        finally:
+            await provider.aclose()
+
+    assert asyncio.run(again()) == [1.0, 1.0]
+
+
+def open_things() -> tuple[list[str], str]:
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir()), Path("/proc/self/mounts").read_text()
+
+
+def test_nothing_is_left_behind(runs: Any, kit: Any) -> None:
+    task = runs.task(kit.sound["several_steps"]())
+    runs(task, "oracle")
+    before = open_things()
+    runs(task, "oracle", num=3)
+    assert open_things() == before
+    assert [place.name for place in runs.images.iterdir() if place.name.startswith(".")] == []
+
+
+def test_the_command_line_keeps_the_contract(runs: Any, kit: Any, tell: Any) -> None:
+    kit.skip_without("awk_sum")
+    runs.task(kit.sound["awk_sum"](), "tasks/sum")
+    runs.task(kit.harbor("FROM debian:12\nRUN wget https://example.org/x\n", kit.judge("true")), "tasks/fetches")
+    kit.write(runs.folder / "tasks/tasks/broken", {"task.toml": "x = [", "instruction.md": "?"})
+    words = ["--policy", "oracle", "-n", "3", "--seed", "4", "--keep-output"]
+    code, told = tell(["rollout", "tasks/tasks", *words], runs.folder)
+    assert code == 0
+    assert (told["schema"], told["policy"], told["seed"]) == (1, "oracle", 4)
+    rows = {row["task"]: row for row in told["episodes"]}
+    assert {name: row["outcome"] for name, row in rows.items()} == {
+        "sum": "scored", "fetches": "needs_network", "broken": "unreadable",
+    }  # fmt: skip
+    assert rows["sum"]["reward"] == {"outcome": 1.0, "process": 0.0, "latency": 0.0, "gate": 1.0, "total": 1.0}
+    assert rows["fetches"]["reward"] is None
+    assert "environment/Dockerfile:2" in rows["fetches"]["reason"]
+    assert told["summary"]["num_not_run"] == 2
+    assert rows["sum"]["stages"][0]["end_state"].startswith("sha256:")
+    assert tell(["rollout", "./tasks/tasks/fetches", "--policy", "noop", "-n", "1"], runs.folder)[0] == 1
+    for wrong in (["./tasks/tasks/sum", "--policy", "random"], ["./tasks/tasks/broken", "--policy", "noop"]):
+        code, told = tell(["rollout", *wrong], runs.folder)
+        assert code == 2
+        assert set(told["error"]) == {"what", "where", "expected", "mend"}
+
+
+def small_system(folder: Path) -> Path:
+    """A whole system of a few programs of this machine and the libraries that they want."""
+    programs = ["sh", "cat", "mkdir", "touch", "chown", "rm", "true"]
+    found = [Path(path) for name in programs if (path := shutil.which(name, path="/usr/bin"))]
+    told = subprocess.run(["ldd", *map(str, found)], capture_output=True, text=True, check=True).stdout
+    libraries = {Path(word) for line in told.splitlines() for word in line.split() if word.startswith("/")}
+    for file in [*found, *(library for library in libraries if library.is_file())]:
+        place = folder / str(file).lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, place)
+    (folder / "etc").mkdir()
+    (folder / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nclerk:x:1001:1001::/srv/clerk:/bin/sh\n")
+    (folder / "etc/only-here").write_text("a system of its own\n")
+    (folder / "bin").symlink_to("usr/bin")
+    return folder
+
+
+def test_a_base_tree_of_its_own_is_built_upon_and_never_changed(runs: Any, kit: Any) -> None:
+    if not shutil.which("ldd"):
+        pytest.skip("this machine has no ldd to tell which libraries a program wants")
+    base = small_system(runs.folder / "base-trees" / "small_1")
+    before = sorted((str(path), path.lstat().st_mtime_ns) for path in base.rglob("*"))
+    files = kit.harbor(
+        "FROM small:1\nWORKDIR /app\nRUN cat /etc/only-here > told && rm /etc/only-here && chown clerk told\n"
+        "RUN mkdir -p /srv/clerk && chown clerk /srv/clerk\nUSER clerk\n",
+        "#!/bin/sh\ncase $(cat /app/told)$(cat /srv/clerk/done) in"
+        " 'a system of its owndone') r=1 ;; *) r=0 ;; esac\n[ -e /etc/only-here ] && r=0\n"
+        "[ -e /usr/bin/env ] && r=0\necho $r > /logs/verifier/reward.txt\n",
+        "#!/bin/sh\nmkdir -p /tmp/x; echo done > /srv/clerk/done\n",
+    )
+    task = runs.task(files)
+    oracle = only(runs(task, "oracle"))
+    assert (oracle.attempt.detail, oracle.attempt.reward and oracle.attempt.reward.total) == ("", 1.0)
+    assert oracle.details is not None
+    assert oracle.details.base.stand_in == "tree small_1"
+    noop = only(runs(task, "noop")).attempt
+    assert noop.reward is not None
+    assert noop.reward.total == 0.0
+    assert sorted((str(path), path.lstat().st_mtime_ns) for path in base.rglob("*")) == before
+
+
+def test_a_workspace_keeps_attempts_and_their_end_states(runs: Any, kit: Any, tell: Any) -> None:
+    runs.task(kit.sound["several_steps"]())
+    assert tell(["init", "."], runs.folder)[0] == 0
+    code, told = tell(["rollout", "./tasks/task", "--policy", "oracle", "-n", "1", "--keep-output"], runs.folder)
+    assert (code, told["summary"]["run"]) == (0, "rollout-0001")
+    from flightschool.environments.terminal.end_state import EndState
+    from flightschool.rollouts.terminal import TerminalEpisode
+    from flightschool.store import Workspace
+
+    space = Workspace(runs.folder)
+    try:
+        kept = space.store.get("terminal-episode", told["episodes"][0]["id"], TerminalEpisode)
+        state = EndState.from_bytes(space.store.get_blob(kept.stages[-1].blob))
+    finally:
+        space.close()
+    assert next(entry.data for entry in state.entries if entry.path == "/app/size") == b"6\n"
+    assert tell(["runs", "show", "rollout-0001"], runs.folder)[0] == 0
+
+
+def test_a_killed_launcher_is_infrastructure_and_the_next_attempt_runs(runs: Any, kit: Any) -> None:
+    task = read_folder(runs.task(kit.harbor("FROM debian:12\nWORKDIR /app\n", kit.judge("true"))))
+    policy = parse_policy(runs.script("sleep 20\n"))
+
+    async def body() -> None:
+        provider = NativeProvider()
+        runner = TerminalRunner(ImageStore(runs.images, provider), provider, run="test")
+        try:
+            first = await runner.attempt(task, parse_policy("noop"), group="g", index=0, seed=0)
+            assert isinstance(first, Episode)
+            assert first.attempt.outcome is Outcome.SCORED
+            attempt = asyncio.create_task(runner.attempt(task, policy, group="g", index=1, seed=0))
+            await asyncio.sleep(1.0)
+            for launcher in psutil.Process().children():
+                launcher.kill()
+            lost = await attempt
+            assert isinstance(lost, Episode)
+            assert (lost.attempt.outcome, lost.attempt.reason) == (Outcome.INFRA_FAILURE, EndReason.WORLD_ERROR)
+            assert lost.attempt.reward is None
+            again = await runner.attempt(task, parse_policy("noop"), group="g", index=2, seed=0)
+            assert isinstance(again, Episode)
+            assert again.attempt.outcome is Outcome.SCORED
+        finally:
+            await provider.aclose()
+
+    asyncio.run(body())
+
+
+def test_a_task_without_a_solution_has_no_oracle(runs: Any, kit: Any) -> None:
+    (result,) = runs(runs.task(kit.harbor("FROM debian:12\n", kit.judge("true"))), "oracle")
+    assert isinstance(result, NotRun)
+    assert result.need == "solution"
+
+
+def test_archives_heredocs_wildcards_and_links_are_copied_as_a_builder_does(runs: Any, kit: Any) -> None:
+    dockerfile = (
+        "FROM debian:12\nARG NAME=plum\nWORKDIR /app\nADD pack.tar.gz unpacked/\nCOPY *.txt texts/\nCOPY tree/ tree/\n"
+        "COPY <<END /etc/one.conf\nname=$NAME\nEND\nRUN <<'END'\nset -e\nln -s texts/a.txt first\nEND\n"
+    )
+    condition = (
+        'read="$(cat unpacked/in/side texts/a.txt texts/b.txt first /etc/one.conf | tr "\\n" " ")"'
+        '; [ "$read" = "packed a b a name=plum " ]'
+        ' && [ -L tree/link ] && [ "$(cat tree/link)" = leaf ] && [ -x tree/run ] && [ ! -e texts/c.md ]'
+    )
+    files = kit.harbor(dockerfile, kit.judge(condition))
+    task = runs.task(files | {f"environment/{name}.txt": f"{name}\n" for name in "ab"} | {"environment/c.md": "c"})
+    kit.write(task / "environment/tree", {"leaf": "leaf", "run": "#!/bin/sh\n"})
+    (task / "environment/tree/link").symlink_to("leaf")
+    (task / "environment/tree/run").chmod(0o755)
+    kit.write(runs.folder / "to-pack", {"in/side": "packed\n"})
+    with tarfile.open(task / "environment/pack.tar.gz", "w:gz") as archive:
+        archive.add(runs.folder / "to-pack", arcname=".")
+    attempt = only(runs(task, "noop")).attempt
+    assert (attempt.detail, attempt.reward and attempt.reward.total) == ("", 1.0)
+
+
+def test_an_archive_that_leaves_its_folder_is_refused(runs: Any, kit: Any) -> None:
+    task = runs.task(kit.harbor("FROM debian:12\nADD pack.tar /app/\n", kit.judge("true")))
+    with tarfile.open(task / "environment/pack.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("../../outside"))
+    (result,) = runs(task, "noop")
+    assert isinstance(result, UnreadableTask)
+    assert "outside" in result.what
+    assert result.where == "environment/Dockerfile:2"
