@@ -27,6 +27,8 @@ PATIENCE_S = 600.0
 FIGURES = {
     "success_before",
     "success_after",
+    "success_at_start",
+    "num_demonstrations",
     "gain_low",
     "gain_high",
     "perturbed_before",
@@ -72,7 +74,7 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def run_folder(workspace: Path) -> RunFolder | None:
-    folders = list((workspace / ".flightschool" / "runs").glob("quickstart-*"))
+    folders = [path.parent for path in (workspace / ".flightschool" / "runs").glob("quickstart-*/run.json")]
     return RunFolder(folders[0]) if folders else None
 
 

@@ -53,7 +53,7 @@ def show(run: str = typer.Argument(..., metavar="R", help="A run.")) -> None:
     """Show one run: its settings, and its attempts or steps."""
     with workspace() as space:
         folder = space.run_dir(run)
-        if folder.is_dir():
+        if (folder / "run.json").is_file():
             _show_training(folder)
             return
         record = space.store.get(ROLLOUT_KIND, run, RolloutRun)
@@ -190,7 +190,7 @@ def _model_of(space: Workspace, attempt: Attempt) -> Path:
 
 def _training_folders(space: Workspace) -> list[Path]:
     root = space.data / "runs"
-    return sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    return sorted(path.parent for path in root.glob("*/run.json"))  # beside runs lie models that imitation made
 
 
 def _training(folder: Path) -> dict[str, Any]:

@@ -263,7 +263,19 @@ def test_screening_wants_an_audit_and_takes_an_override(run: Run, space: Path) -
     refused = run("screen", "desk", "--policy", "random", "--budget", "16", "--json")
     assert refused.code == 2
     assert "flightschool audit" in refused.error["mend"]
-    spoken = run("screen", "desk", "--policy", "noop", "--budget", "16", "--override", "a test of the verb", "--json")
+    spoken = run(
+        "screen",
+        "desk",
+        "--policy",
+        "noop",
+        "--budget",
+        "16",
+        "--threshold",
+        "0.9",
+        "--override",
+        "a test of the verb",
+        "--json",
+    )
     assert spoken.code == 1
     assert spoken.json["funnel"]["admitted"] == 0
     assert spoken.json["funnel"]["num_rollouts"] <= 16
