@@ -390,7 +390,15 @@ def _train_group(group: EpisodeGroup, credits_: GroupCredits, limit: int | None)
         TrainMember(attempt=credited[i].id, advantage=advantages[credited[i].id], spans=credited[i].spans)
         for i in chosen
     )
-    if not any(span.kind is SpanKind.COMPLETION for member in members for span in member.spans):
+    kinds = {span.kind for member in members for span in member.spans}
+    if SpanKind.DEMONSTRATION in kinds:
+        raise TokenContractError(
+            "a group with a gradient holds demonstrated tokens",
+            where=group.id,
+            expected="tokens that the policy sampled: a demonstration has no importance weight",
+            mend="imitate demonstrations, reinforce rollouts",
+        )
+    if SpanKind.COMPLETION not in kinds:
         raise TokenContractError(
             "a group with a gradient has no sampled tokens",
             where=group.id,

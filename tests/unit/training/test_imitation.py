@@ -13,11 +13,12 @@ import torch
 import torch.nn.functional as F
 
 from flightschool.engines import CausalAttention, load_model
-from flightschool.errors import InputError
+from flightschool.errors import InputError, TokenContractError
 from flightschool.records import Attempt, EpisodeGroup, SpanKind, TokenSpan
-from flightschool.training import TrainingSettings
+from flightschool.training import ALGORITHMS, TermWeights, TrainingSettings
 from flightschool.training.imitation import ImitationSettings, _batches, imitate
 from flightschool.training.messages import TrainGroup, TrainMember
+from flightschool.training.orchestrator import _train_group
 from flightschool.training.packing import pack_group
 
 MakeGroup = Callable[..., EpisodeGroup]
@@ -141,3 +142,13 @@ def test_what_failed_or_was_sampled_is_refused(
     with pytest.raises(InputError, match="nothing to imitate"):
         start()
     assert not (tmp_path / "o").exists()
+
+
+def test_reinforcement_refuses_demonstrations(make_group: MakeGroup, make_spans: MakeSpans) -> None:
+    group = make_group([1.0, 0.0], [make_spans(), demonstrated(make_spans())])
+    credits_ = ALGORITHMS["grpo"].credits(group, TermWeights())
+    assert len(credits_.credits) == 2
+    with pytest.raises(TokenContractError, match="demonstrated"):
+        _train_group(group, credits_, None)
+    sampled = make_group([1.0, 0.0])
+    assert len(_train_group(sampled, credits_, None).members) == 2

@@ -298,7 +298,12 @@ def _solution_notes(contents: Contents, folder: str) -> tuple[Note, ...]:
 
 def interpreter(contents: Contents, script: str) -> tuple[str, ...]:
     """Words in front of a script's path: its ``#!`` line, or bash. So no executable bit is needed."""
-    first = contents.read_head(script, 256).partition(b"\n")[0]
+    return interpreter_of(contents.read_head(script, 512))
+
+
+def interpreter_of(head: bytes) -> tuple[str, ...]:
+    """The same, of the first bytes of a script."""
+    first = head.partition(b"\n")[0]
     if first.startswith(b"#!"):
         try:
             words = shlex.split(first[2:].decode())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Final, Protocol
 
 from flightschool.environments.terminal import Placement, TaskStep
+from flightschool.environments.terminal.harbor import interpreter_of
 from flightschool.errors import InputError
 from flightschool.records import Record
 
@@ -101,17 +101,7 @@ class ProgramPolicy:
 
 
 def _interpreter(program: bytes) -> tuple[str, ...]:
-    if program.startswith(b"\x7fELF"):
-        return ()
-    first = program[:512].partition(b"\n")[0]
-    if first.startswith(b"#!"):
-        try:
-            words = shlex.split(first[2:].decode())
-        except ValueError:
-            words = []
-        if words:
-            return tuple(words)
-    return ("bash",)
+    return () if program.startswith(b"\x7fELF") else interpreter_of(program[:512])
 
 
 def parse_policy(text: str) -> TerminalPolicy:
