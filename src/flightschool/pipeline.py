@@ -83,25 +83,25 @@ def run_job(
         start = Path(imitation.model)
         pilot = open_pilot(start, f"model:{start}", settings)
         at_start = checkride.fly_clean(pilot, f"{run}-start")
-    tasks, funnel = admit(store, environment, reward, frozen, found, pilot, settings, tell)
+    admission = admit(store, environment, reward, frozen, found, pilot, settings, tell)
     del pilot  # its memory is the trainer's now
 
     training = training_settings(settings, elapsed_s=time.monotonic() - started, measuring_s=measuring_s)
-    trained = fly(space, environment, reward, tasks, run=run, model=start, settings=training, tell=tell)
+    trained = fly(space, environment, reward, admission, run=run, model=start, settings=training, tell=tell)
     after = checkride.fly(open_pilot(Path(trained.model), f"run:{run}", settings), f"{run}-after")
 
     control: EvaluationRun | None = None
     if settings.evaluation.negative_control_steps:
         name = f"{run}-control"
         shuffled = control_settings(settings)
-        astray = fly(space, environment, reward, tasks, run=name, model=start, settings=shuffled, tell=tell)
+        astray = fly(space, environment, reward, admission, run=name, model=start, settings=shuffled, tell=tell)
         control = checkride.fly_clean(open_pilot(Path(astray.model), f"run:{name}", settings), f"{name}-after")
 
     flown = Flown(
         collected=collected,
         audits=audits,
         frozen=frozen,
-        funnel=funnel,
+        funnel=admission.funnel,
         imitation=imitation,
         trained=trained,
         before=before,

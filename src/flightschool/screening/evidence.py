@@ -1,4 +1,7 @@
-"""What rollouts say about tasks, and what families say about their members.
+"""What rollouts say about tasks, what families say about their members, and what the pool says about families.
+
+A task borrows from its sisters, and a family of which little was seen from the other families: after an imitation most
+families are solved, and two successes in one of them mean "solved" sooner than they would in a pool of hard ones.
 
 Evidence is the graded part of the reward, gate · outcome. Shaping terms (process, latency) differ a little between
 almost any two attempts; counted as signal they would admit every task, also those at which nothing is ever solved.
@@ -11,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from flightschool.records import Attempt, Task
-from flightschool.statistics import family_prior, signal_posterior
+from flightschool.statistics import SignalPrior, family_prior, signal_posterior
 
 __all__ = ["Evidence", "graded"]
 
@@ -37,9 +40,11 @@ class Evidence:
         self._members: dict[str, list[str]] = defaultdict(list)
         for task in tasks:
             self._members[task.family].append(task.id)
+        self._priors: dict[str, SignalPrior] = {}
 
     def add(self, attempts: Iterable[Attempt]) -> None:
         """Take in attempts. Those at unknown tasks are refused with ``KeyError``."""
+        self._priors.clear()
         for attempt in attempts:
             self._spent[attempt.task] += 1
             reward = graded(attempt)
@@ -60,6 +65,14 @@ class Evidence:
 
     def signal(self, task_id: str) -> float:
         """Posterior probability that a group at this task carries reward variance."""
-        sisters = [self._rewards[m] for m in self._members[self._family_of[task_id]] if m != task_id]
-        prior = family_prior([rewards for rewards in sisters if rewards])
+        family = self._family_of[task_id]
+        sisters = [self._rewards[m] for m in self._members[family] if m != task_id]
+        prior = family_prior([rewards for rewards in sisters if rewards], base=self._prior_of(family))
         return signal_posterior(self._rewards[task_id], self._group_size, prior=prior)
+
+    def _prior_of(self, family: str) -> SignalPrior:
+        """What the other families let expect of this one."""
+        if family not in self._priors:
+            others = [self.of_family(other) for other in self._members if other != family]
+            self._priors[family] = family_prior([rewards for rewards in others if rewards])
+        return self._priors[family]

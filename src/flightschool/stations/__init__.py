@@ -6,7 +6,7 @@ house is decided here; the gates stand in the rooms and raise.
 
 from flightschool.stations.collecting import Collected, collect
 from flightschool.stations.flown import Flown, JobResult, Measured
-from flightschool.stations.gates import Candidates, admit, audit, candidates, freeze, frozen_suites
+from flightschool.stations.gates import Admission, Candidates, admit, audit, candidates, freeze, frozen_suites
 from flightschool.stations.imitating import learn_by_imitation
 from flightschool.stations.measuring import EVALUATION_KIND, Checkride, Pilot, open_pilot
 from flightschool.stations.settings import JobSettings
@@ -16,6 +16,7 @@ from flightschool.stations.writing import write_up
 
 __all__ = [
     "EVALUATION_KIND",
+    "Admission",
     "Candidates",
     "Checkride",
     "Collected",

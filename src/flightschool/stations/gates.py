@@ -19,7 +19,7 @@ from flightschool.stations.settings import JobSettings, SuiteTable
 from flightschool.stations.telling import Tell
 from flightschool.store import SqlStore
 
-__all__ = ["Candidates", "admit", "audit", "candidates", "freeze", "frozen_suites"]
+__all__ = ["Admission", "Candidates", "admit", "audit", "candidates", "freeze", "frozen_suites"]
 
 
 def audit(
@@ -90,6 +90,15 @@ def candidates(store: SqlStore, environment: Environment, frozen: Frozen) -> Can
     return Candidates(len(tasks), tuple(sound))
 
 
+class Admission(NamedTuple):
+    """What came through the screening."""
+
+    tasks: tuple[Task, ...]
+    weights: dict[str, float]
+    """How often each is to come, by task id: the probability that a group at it has a gradient, over the highest."""
+    funnel: Funnel
+
+
 def admit(
     store: SqlStore,
     environment: Environment,
@@ -99,8 +108,8 @@ def admit(
     pilot: Pilot,
     settings: JobSettings,
     tell: Tell,
-) -> tuple[tuple[Task, ...], Funnel]:
-    """Screen the candidates with the policy that will train; returns what may.
+) -> Admission:
+    """Screen the candidates with the policy that will train.
 
     Raises:
         GateError: nothing carries signal.
@@ -125,7 +134,8 @@ def admit(
         progress=tell.tick,
     )
     save_decisions(store, decisions)
-    admitted = pool.only({decision.task for decision in decisions if decision.admitted}).tasks
+    signals = {decision.task: decision.signal_probability for decision in decisions if decision.admitted}
+    admitted = pool.only(signals).tasks
     funnel = measure_funnel(found.num_pool, len(found.sound), decisions)
     tell.note(
         f"{funnel.pool} tasks → {funnel.sound} sound → {funnel.admitted} with signal ({funnel.num_rollouts} rollouts)"
@@ -140,7 +150,8 @@ def admit(
             mend="add easier or harder families, raise screening.budget, or lower screening.threshold",
         )
     require_screened(store, policy.name, admitted)
-    return admitted, funnel
+    most = max(signals.values())
+    return Admission(admitted, {task: signal / most for task, signal in signals.items()}, funnel)
 
 
 def frozen_suites(store: SqlStore, environment: str) -> list[Suite]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from flightschool.digest import digest
 from flightschool.protocols import Environment, RewardComposition
-from flightschool.records import Task
 from flightschool.rollouts import EpisodeRunner
+from flightschool.stations.gates import Admission
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Tell
 from flightschool.store import Workspace
@@ -57,7 +56,7 @@ def fly(
     space: Workspace,
     environment: Environment,
     composition: RewardComposition,
-    tasks: Sequence[Task],
+    admission: Admission,
     *,
     run: str,
     model: Path,
@@ -71,7 +70,7 @@ def fly(
     """
     tell.station("train")
     folder = space.run_dir(run)
-    source = PoolSource(tasks, seed=settings.seed)
+    source = PoolSource(admission.tasks, weights=admission.weights, seed=settings.seed)
     runner = EpisodeRunner(environment, composition, run=run, keep_blob=space.store.put_blob)
     if RunFolder(folder).start.exists():
         return resume(folder, source=source, runner=runner, progress=tell.step)

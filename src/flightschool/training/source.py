@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from flightschool.digest import derive_random
@@ -16,8 +16,9 @@ class PoolSource:
     """A ``GroupSource`` over screened tasks.
 
     A round holds every task with its share of copies (a weight of 2 comes twice as often as one of 1; fractions come
-    in that share of rounds) in an order drawn from the seed and the number of the round alone: one of each family
-    before the second of any, since a short run should meet them all. The n-th task is thus the same in every
+    in that share of rounds, not all in the same one) in an order drawn from the seed and the number of the round alone.
+    The copies of a family are spread evenly over the round, since a short run should meet what it has weight for:
+    families of equal share come once each before the second of any. The n-th task is thus the same in every
     incarnation of a run.
 
     Args:
@@ -55,6 +56,8 @@ class PoolSource:
         self._weights = [float((weights or {}).get(task.id, 1.0)) for task in tasks]
         if not all(weight > 0.0 for weight in self._weights):
             raise InputError("a task weight is not positive", expected="weights above 0", mend="leave the task out")
+        # Without a phase of its own, every task of weight 0.4 would be missing from the rounds 0 and 1, and come in 2.
+        self._phases = [derive_random("training-source-phase", seed, task.id).random() for task in tasks]
         self._seed = seed
         self._num_rounds = num_rounds
         self._round = -1
@@ -78,13 +81,16 @@ class PoolSource:
     def _shuffled_round(self, number: int) -> list[Task]:
         order = [
             task
-            for task, weight in zip(self._tasks, self._weights, strict=True)
-            for _ in range(int((number + 1) * weight) - int(number * weight))
+            for task, weight, phase in zip(self._tasks, self._weights, self._phases, strict=True)
+            for _ in range(int((number + 1) * weight + phase) - int(number * weight + phase))
         ]
-        derive_random("training-source", self._seed, number).shuffle(order)
-        turns: Counter[str] = Counter()
-        turn_of: list[int] = []
+        random = derive_random("training-source", self._seed, number)
+        random.shuffle(order)
+        families: dict[str, list[Task]] = defaultdict(list)
         for task in order:
-            turn_of.append(turns[task.family])
-            turns[task.family] += 1
-        return [task for _, task in sorted(zip(turn_of, order, strict=True), key=lambda row: row[0])]
+            families[task.family].append(task)
+        due: list[tuple[float, Task]] = []
+        for members in families.values():
+            offset = random.random()
+            due += [((turn + offset) / len(members), task) for turn, task in enumerate(members)]
+        return [task for _, task in sorted(due, key=lambda row: row[0])]

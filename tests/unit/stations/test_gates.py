@@ -105,11 +105,13 @@ def test_tasks_with_signal_come_through_within_the_budget(store: SqlStore) -> No
     settings = JobSettings(screening=ScreeningTable(budget=64, threshold=0.05))
     pilot = ScriptedPilot(Sometimes(environment))
     found = candidates(store, environment, frozen)
-    admitted, funnel = admit(store, environment, REWARD, frozen, found, pilot, settings, Quiet())  # type: ignore[arg-type]
+    admitted, weights, funnel = admit(store, environment, REWARD, frozen, found, pilot, settings, Quiet())  # type: ignore[arg-type]
     assert {task.id for task in admitted} <= set(frozen.pool)
     assert funnel.sound == funnel.pool == len(frozen.pool)
     assert len(admitted) == funnel.admitted > 0
     assert 0 < funnel.num_rollouts <= 64
+    assert weights.keys() == {task.id for task in admitted}
+    assert 0.0 < min(weights.values()) <= max(weights.values()) == 1.0
 
 
 def test_unaudited_tasks_are_refused(store: SqlStore) -> None:

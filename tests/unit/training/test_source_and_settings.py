@@ -26,17 +26,34 @@ def test_rounds_hold_every_task_in_a_seeded_order() -> None:
     assert all(sorted(first[i : i + 4]) == ["t0", "t1", "t2", "t3"] for i in (0, 4, 8))
 
 
-def test_families_take_turns() -> None:
-    tasks = [
+def pool_of(**counts: int) -> list[Task]:
+    return [
         Task(id=f"{family}{i}", family=family, stratum="s", instruction="x", initial_state="y")
-        for family, count in (("a", 5), ("b", 2), ("c", 3))
+        for family, count in counts.items()
         for i in range(count)
     ]
+
+
+def test_families_of_equal_share_take_turns() -> None:
     for seed in range(20):
-        drawn = [task_id[0] for task_id in draw(PoolSource(tasks, seed=seed), 10)]
-        assert sorted(drawn[:3]) == sorted(drawn[3:6]) == ["a", "b", "c"]
-        assert sorted(drawn[6:8]) == ["a", "c"]
-        assert drawn[8:] == ["a", "a"]
+        drawn = [task_id[0] for task_id in draw(PoolSource(pool_of(a=3, b=3, c=3), seed=seed), 9)]
+        assert all(sorted(drawn[i : i + 3]) == ["a", "b", "c"] for i in (0, 3, 6))
+
+
+def test_a_round_cut_anywhere_holds_each_family_by_its_share() -> None:
+    for seed in range(20):
+        drawn = [task_id[0] for task_id in draw(PoolSource(pool_of(a=6, b=2, c=4), seed=seed), 12)]
+        for cut in range(1, 13):
+            counts = Counter(drawn[:cut])
+            assert all(abs(counts[family] - cut * share / 12) < 2 for family, share in (("a", 6), ("b", 2), ("c", 4)))
+
+
+def test_light_tasks_do_not_all_wait_for_the_same_round() -> None:
+    tasks = pool_of(a=40, b=40)
+    source = PoolSource(tasks, weights={task.id: 0.25 for task in tasks if task.family == "b"}, num_rounds=4)
+    counts = Counter(task_id[0] for task_id in draw(source, 45))
+    assert 4 <= counts["b"] <= 14  # ten of about fifty in the first round
+    assert Counter(draw(source, 1000)).total() == 4 * 40 + 40 - 45
 
 
 def test_weights_are_shares_of_rounds() -> None:
