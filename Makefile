@@ -18,7 +18,7 @@ quickstart: $(INSTALLED)
 	$(BIN)/flightschool quickstart --workspace quickstart
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 unit: $(INSTALLED)
 	$(BIN)/python -m pytest tests/unit tests/architecture

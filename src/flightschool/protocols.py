@@ -211,8 +211,8 @@ class RewardComposition(Protocol):
         """Digest of the weights."""
         ...
 
-    def compose(self, verdict: Verdict, virtual_ms: float) -> Reward:
-        """Terms and total."""
+    def compose(self, verdict: Verdict, virtual_ms: float, num_tokens: int | None = None) -> Reward:
+        """Terms and total. ``num_tokens``: sampled by the policy; None: not known."""
         ...
 
 

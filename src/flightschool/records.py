@@ -7,7 +7,7 @@ milliseconds, ``_s`` seconds); shape letters: ``T`` tokens of one span, ``G`` me
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -197,7 +197,211 @@ class AnswerCheck(Record, frozen=True, kw_only=True, tag="answer"):
     contains: tuple[str, ...]
 
 
-CheckRule: TypeAlias = SqlCheck | DiffCheck | CallCheck | AnswerCheck
+class Comparison(Record, frozen=True, kw_only=True):
+    """How a found value is held against an expected one, at every depth."""
+
+    tolerance: float = 0.0
+    """Largest absolute difference of two equal numbers."""
+    relative: float = 1e-9
+    """Largest difference in terms of the expected number; the larger of the two bounds counts."""
+    order: Literal["ordered", "set", "multiset", "by_key"] = "ordered"
+    """How the items of lists find one another."""
+    key: str = ""
+    """Field that identifies an item; ``by_key`` only."""
+    ignore: tuple[str, ...] = ()
+    """Places that are not compared, as dotted paths; ``*`` stands for any one part: ``orders.*.updated_at``."""
+    subset: bool = False
+    """Whether found objects may have more keys than expected ones."""
+    unit: str = ""
+    """Unit of expected numbers; found texts with a unit are converted to it, bare numbers are taken to be in it."""
+
+
+class StateCheck(Record, frozen=True, kw_only=True, tag="state"):
+    """The end state is the expected one: tables of rows (as objects) of SQLite, top-level keys of JSON."""
+
+    expected: dict[str, Json]
+    compare: Comparison = Comparison(order="multiset")
+    unnamed: Literal["unchanged", "ignored"] = "unchanged"
+    """What holds for tables that ``expected`` does not name: as in the initial state, or anything."""
+
+
+class JsonCheck(Record, frozen=True, kw_only=True, tag="json"):
+    """The value at ``pointer`` (RFC 6901) of a JSON end state equals ``expected``."""
+
+    expected: Json
+    pointer: str = ""
+    compare: Comparison = Comparison()
+
+
+class FileCheck(Record, frozen=True, kw_only=True, tag="file"):
+    """A file of the end state holds what is expected, or was removed (``absent``), or not written (``unwritten``)."""
+
+    path: str
+    format: Literal["text", "json", "jsonl", "csv", "sha256", "absent", "unwritten"] = "text"
+    expected: Json = None
+    """Text; JSON; list of rows; hex digest. Text is compared without line-end differences and trailing white space."""
+    compare: Comparison = Comparison()
+
+
+class CommandCheck(Record, frozen=True, kw_only=True, tag="command"):
+    """A test command ends with 0 in a second, fresh sandbox that holds the end state."""
+
+    command: tuple[str, ...]
+    """Words; no shell sees them."""
+    files: dict[str, str] = {}
+    """Tests and references by absolute path, laid over the end state: what the policy left there is gone."""
+    timeout_s: float = 600.0
+    junit: str = ""
+    """Absolute path of a JUnit report that the command writes, in a folder of its own."""
+    num_tests: int = 0
+    """Tests that the report must show as run and passed: none collected, or all skipped, is no pass."""
+
+
+class NumberAnswerCheck(Record, frozen=True, kw_only=True, tag="answer_number"):
+    """The final message states one number (of a unit), and it is the expected one."""
+
+    value: float
+    unit: str = ""
+    """Empty: a bare number, whatever word follows it."""
+    tolerance: float = 0.0
+    relative: float = 1e-9
+    which: Literal["only", "last"] = "only"
+    """``only``: all numbers stated are the expected one, so listing many passes nothing; ``last``: the last is."""
+    after: str = ""
+    """If set, only what follows the last occurrence of this text is read."""
+    decimal: Literal[".", ","] = "."
+
+
+class DateAnswerCheck(Record, frozen=True, kw_only=True, tag="answer_date"):
+    """The final message states one calendar date, and it is the expected one."""
+
+    date: str
+    """ISO 8601, year-month-day."""
+    slashes: Literal["refused", "day_first", "month_first"] = "refused"
+    """How 03/05/2024 is read; ``refused``: only where one reading is possible."""
+    which: Literal["only", "last"] = "only"
+    after: str = ""
+
+
+class SetAnswerCheck(Record, frozen=True, kw_only=True, tag="answer_set"):
+    """The final message lists exactly the expected items: a JSON list, bullets, or items between commas."""
+
+    items: tuple[str, ...]
+    order: Literal["ordered", "set", "multiset"] = "set"
+    after: str = ""
+
+
+class JsonAnswerCheck(Record, frozen=True, kw_only=True, tag="answer_json"):
+    """The final message is JSON, or holds exactly one fenced block of it, and it equals ``expected``."""
+
+    expected: Json
+    compare: Comparison = Comparison()
+    after: str = ""
+
+
+class JudgeCheck(Record, frozen=True, kw_only=True, tag="judge"):
+    """A language model says that the answer meets a criterion, asked more than once with the options swapped."""
+
+    criterion: str
+    endpoint: str
+    """``openai:URL#MODEL``: any server of the OpenAI chat format."""
+    key_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key; servers without keys: an empty text."""
+    reference: str = ""
+    """What a right answer says; shown to the judge alone."""
+    shows: tuple[Literal["answer", "calls"], ...] = ("answer",)
+    votes: int = 2
+    """Times that the judge is asked; the order of the two options alternates."""
+    quorum: Literal["all", "majority"] = "all"
+    least_words: int = 2
+    """Shorter answers are not put before the judge and do not pass."""
+    most_characters: int = 20_000
+    """Longer answers neither."""
+    timeout_s: float = 60.0
+
+
+class Milestone(Record, frozen=True, kw_only=True):
+    """Something that happens on the way: a successful call, or a state at the end."""
+
+    id: str
+    tool: str = ""
+    arguments: dict[str, Json] = {}
+    result: Json = None
+    """If set, part of the result's JSON."""
+    times: int = 1
+    """Matching calls that it takes."""
+    after: tuple[str, ...] = ()
+    """Milestones that must be reached in an earlier turn: calls of one turn ran in parallel, none knew the other."""
+    state: CheckRule | None = None
+    """Instead of a call: what must hold of the end state."""
+
+
+class MilestoneCheck(Record, frozen=True, kw_only=True, tag="milestones"):
+    """Milestones are reached, each after those that it names."""
+
+    milestones: tuple[Milestone, ...]
+    targets: tuple[str, ...] = ()
+    """Those that this check asks for; empty: all."""
+
+
+class Minefield(Record, frozen=True, kw_only=True):
+    """Something that must not happen: a call, or a state at the end."""
+
+    id: str
+    tool: str = ""
+    arguments: dict[str, Json] = {}
+    attempts: bool = False
+    """Whether calls that failed or were denied count too."""
+    unless_after: str = ""
+    """A milestone; calls in a later turn than it was reached are free."""
+    state: CheckRule | None = None
+    """Instead of a call: what must *not* hold of the end state."""
+
+
+class MinefieldCheck(Record, frozen=True, kw_only=True, tag="minefields"):
+    """None of the minefields was stepped on."""
+
+    mines: tuple[Minefield, ...]
+    milestones: tuple[Milestone, ...] = ()
+    """Those that ``unless_after`` names, with all that these come after."""
+
+
+class PanelMember(Record, frozen=True, kw_only=True):
+    """One rule of a panel."""
+
+    name: str
+    rule: CheckRule
+    author: str = ""
+
+
+class PanelCheck(Record, frozen=True, kw_only=True, tag="panel"):
+    """Several independent rules on the same question; how they differ is kept in the check's votes."""
+
+    members: tuple[PanelMember, ...]
+    decision: Literal["majority", "all", "veto"] = "all"
+    """``majority``: more than half pass; ``all``; ``veto``: a majority, and none of ``veto`` is against."""
+    veto: tuple[str, ...] = ()
+    """Members whose no decides."""
+
+
+CheckRule: TypeAlias = (
+    SqlCheck
+    | DiffCheck
+    | CallCheck
+    | AnswerCheck
+    | StateCheck
+    | JsonCheck
+    | FileCheck
+    | CommandCheck
+    | NumberAnswerCheck
+    | DateAnswerCheck
+    | SetAnswerCheck
+    | JsonAnswerCheck
+    | JudgeCheck
+    | MilestoneCheck
+    | MinefieldCheck
+    | PanelCheck
+)
 
 
 class CheckSpec(Record, frozen=True, kw_only=True):
@@ -225,7 +429,15 @@ class Reference(Record, frozen=True, kw_only=True):
     """Whether the right act is an explicit ``decline``."""
 
 
-class Check(Record, frozen=True, kw_only=True):
+class Vote(Record, frozen=True, kw_only=True):
+    """One voice in a check that several decide: a member of a panel, or one asking of a judge."""
+
+    voter: str
+    passed: bool
+    evidence: str = ""
+
+
+class Check(Record, frozen=True, kw_only=True, omit_defaults=True):
     """One check as judged."""
 
     id: str
@@ -234,13 +446,36 @@ class Check(Record, frozen=True, kw_only=True):
     passed: bool
     evidence: str
     author: str
+    votes: tuple[Vote, ...] = ()
+    """Who said what, where more than one was asked; left out of the bytes where there are none."""
+
+    @property
+    def disagreement(self) -> bool:
+        """Whether its voters differ."""
+        return len({vote.passed for vote in self.votes}) > 1
 
 
-class Verdict(Record, frozen=True, kw_only=True):
+class MemberVerdict(Record, frozen=True, kw_only=True):
+    """What one verifier of several said."""
+
+    name: str
+    verdict: Verdict
+    veto: bool = False
+    """Whether its no alone decides."""
+
+
+class Verdict(Record, frozen=True, kw_only=True, omit_defaults=True):
     """All checks of one attempt."""
 
     checks: tuple[Check, ...]
     verifier_digest: str
+    members: tuple[MemberVerdict, ...] = ()
+    """Whole verdicts of a panel's members; left out of the bytes where there are none."""
+
+    @property
+    def disagreement(self) -> bool:
+        """Whether independent voters differ on any check: such attempts go to review."""
+        return any(check.disagreement for check in self.checks)
 
     @property
     def violations(self) -> tuple[str, ...]:
@@ -258,7 +493,7 @@ class Evidence(Record, frozen=True, kw_only=True):
 
 
 class Reward(Record, frozen=True, kw_only=True):
-    """Terms of one attempt. ``total`` = ``gate`` · (outcome, process and latency as the composition weighs them)."""
+    """Terms of one attempt. ``total`` = ``gate`` · (all other terms as the composition weighs them)."""
 
     outcome: float
     """0..1; 1 only if every functional check passed."""
@@ -270,6 +505,9 @@ class Reward(Record, frozen=True, kw_only=True):
     """1, or 0 when a constraint was violated."""
     total: float
     composition_digest: str = ""
+    thinking: float | msgspec.UnsetType = msgspec.UNSET
+    """0..1 before weighing: how well a correct attempt kept its budget of sampled tokens, 0 unless the outcome is 1.
+    Unset, and not in the bytes, where the composition has no budget."""
 
     @property
     def success(self) -> bool:
@@ -553,12 +791,26 @@ class Measurement(Record, frozen=True, kw_only=True):
 
 
 class ReviewLabel(Record, frozen=True, kw_only=True):
-    """A person's judgement of one attempt."""
+    """A person's judgement of one attempt that was drawn for review. Labels are added, never replaced."""
 
+    sheet: str
+    """Name of the review sheet on which the attempt stands."""
     attempt: str
     reviewer: str
+    label: Literal["right", "wrong", "hack"]
+    """``hack``: wrong work that was made to look right."""
+    reason: str
     passed: bool
-    reason: str = ""
+    """What the verifier had said."""
+    stratum: str
+    inclusion: float
+    """Probability with which the attempt was drawn, in (0, 1]."""
+    number: int
+    """0 for the first label that this reviewer gave this attempt; the highest one holds."""
+    at: str
+    """ISO 8601 UTC."""
+    entry: str
+    """Digest of the log entry that records it."""
 
 
 class LogEntry(Record, frozen=True, kw_only=True):

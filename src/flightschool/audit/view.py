@@ -16,17 +16,16 @@ from typing import TypeAlias
 
 from flightschool.audit.values import is_prose, parameter_schema, values_in
 from flightschool.records import (
-    AnswerCheck,
     CheckSpec,
     Effect,
     Json,
     Reference,
-    SqlCheck,
     Task,
     ToolCall,
     ToolEvent,
     ToolSpec,
 )
+from flightschool.verification import expected_values
 
 __all__ = ["Secret", "SharedTexts", "agent_view", "leaks", "secrets_of", "stands_in"]
 
@@ -124,11 +123,7 @@ def _read_before_written(events: Sequence[ToolEvent], specs: Mapping[str, ToolSp
 
 def _expected(checks: Sequence[CheckSpec]) -> Iterator[tuple[str, Json]]:
     for check in checks:
-        if isinstance(check.rule, AnswerCheck):
-            yield from ((f"check {check.id}", word) for word in check.rule.contains if _is_identifier(word))
-        if isinstance(check.rule, SqlCheck):
-            cells = (cell for row in check.rule.expected for cell in row)
-            yield from ((f"check {check.id}", cell) for cell in cells if _is_identifier(cell))
+        yield from ((f"check {check.id}", value) for value in expected_values(check.rule) if _is_identifier(value))
 
 
 def _is_identifier(value: Json) -> bool:

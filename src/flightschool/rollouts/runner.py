@@ -27,6 +27,7 @@ from flightschool.records import (
     Message,
     Outcome,
     Reward,
+    SpanKind,
     Task,
     Timings,
     ToolCall,
@@ -110,7 +111,9 @@ class EpisodeRunner:
         evidence = Evidence(
             initial_state=initial, end_state=end_state or b"", events=tuple(tools.events), answer=model.answer
         )
-        reason, verdict, reward, detail = self._grade(task, reason, evidence, clock.now_ms, detail)
+        spans = model.endpoint.spans()
+        num_tokens = sum(len(span.token_ids_T) for span in spans if span.kind is SpanKind.COMPLETION)
+        reason, verdict, reward, detail = self._grade(task, reason, evidence, clock.now_ms, num_tokens, detail)
         return Attempt(
             id=f"{self.run}:{group}:{index}:{number}",
             run=self.run,
@@ -123,7 +126,7 @@ class EpisodeRunner:
             task_digest=self._digest_of(task),
             policy=policy.name,
             seed=seed,
-            spans=model.endpoint.spans(),
+            spans=spans,
             messages=(*model.messages, *_last_results(model.messages, evidence.events)),
             events=evidence.events,
             outcome=_outcome(reason),
@@ -188,13 +191,13 @@ class EpisodeRunner:
         )
 
     def _grade(
-        self, task: Task, reason: EndReason, evidence: Evidence, virtual_ms: float, detail: str
+        self, task: Task, reason: EndReason, evidence: Evidence, virtual_ms: float, num_tokens: int, detail: str
     ) -> tuple[EndReason, Verdict | None, Reward | None, str]:
         if reason in INFRA_REASONS:
             return reason, None, None, detail
         try:
             verdict = self._verifier(task).verify(evidence)
-            return reason, verdict, self._composition.compose(verdict, virtual_ms), detail
+            return reason, verdict, self._composition.compose(verdict, virtual_ms, num_tokens), detail
         except InfrastructureError as error:
             return EndReason.GRADER_ERROR, None, None, str(error)
 

@@ -174,7 +174,15 @@ def _spec(
     update = {
         "learning_rate": settings.learning_rate,
         "warmup_steps": 0,
-        "algorithm": "grpo",
+        "algorithm": "grpo",  # advantage 1 and weight 1: what an algorithm adds to that has no meaning here
+        "proximal": "auto",
+        "correction": "auto",
+        "reject_low": None,
+        "reject_high": None,
+        "veto": None,
+        "opsm_delta": None,
+        "kl_weight": 0.0,
+        "overlong_limit": None,
         "num_threads": num_threads,
     }
     return TrainerSpec(

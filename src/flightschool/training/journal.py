@@ -145,6 +145,8 @@ class Recovery(Record, frozen=True, kw_only=True):
     """Sampling temperature at which the last group was admitted; None at the start of a run."""
     num_dropped: int = 0
     """Finished groups that can no longer train: too old, or sampled under dead weights."""
+    num_dropped_tokens: int = 0
+    """Sampled tokens in them."""
 
 
 def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Recovery:
@@ -158,7 +160,7 @@ def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Rec
     admitted: dict[int, Admitted] = {}
     finished: dict[int, Finished] = {}
     settled: set[int] = set()
-    num_dropped = 0
+    dropped: list[EpisodeGroup] = []
     for entry in entries:
         if isinstance(entry, Admitted):
             admitted[entry.ordinal] = entry
@@ -168,7 +170,7 @@ def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Rec
             elif _may_train(entry, durable, step, max_staleness):
                 finished[entry.ordinal] = entry
             else:
-                num_dropped += 1
+                dropped.append(entry.group)
     open_ = [ordinal for ordinal in sorted(admitted) if ordinal not in settled]
     return Recovery(
         incarnation=incarnation,
@@ -179,7 +181,8 @@ def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Rec
         readmit=tuple(admitted[ordinal] for ordinal in open_ if ordinal not in finished),
         next_ordinal=max(admitted, default=-1) + 1,
         temperature=next((e.temperature for e in reversed(entries) if isinstance(e, Admitted)), None),
-        num_dropped=num_dropped,
+        num_dropped=len(dropped),
+        num_dropped_tokens=sum(member.num_completion_tokens for group in dropped for member in group.baseline),
     )
 
 

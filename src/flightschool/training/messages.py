@@ -6,6 +6,7 @@ and the optimizer; all accounting (which group, when to step, what is consumed) 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -41,11 +42,13 @@ __all__ = [
 
 
 class TrainMember(Record, frozen=True, kw_only=True):
-    """One attempt as the trainer sees it: tokens and one number."""
+    """One attempt as the trainer sees it: tokens, one number, and perhaps one more for each turn."""
 
     attempt: str
     advantage: float
     spans: tuple[TokenSpan, ...]
+    turn_advantages: Mapping[int, float] = msgspec.field(default_factory=dict)
+    """Turn → what is added to the advantage on that turn's tokens."""
 
 
 class TrainGroup(Record, frozen=True, kw_only=True):
@@ -163,6 +166,18 @@ class StepStats(Record, frozen=True, kw_only=True):
     """Share of tokens whose policy ratio was clipped."""
     tis_share: float
     """Share of tokens whose importance weight was truncated."""
+    reject_share: float = 0.0
+    """Share of tokens that a rejecting correction left without a gradient."""
+    kl: float = 0.0
+    """Mean divergence from the reference; 0 where it is no part of the loss."""
+    advantage_scale: float = 1.0
+    """What the step's gradient was divided by beside its denominator (root mean square advantage of
+    ``reinforce_pp``)."""
+    fresh_mismatch: float = 0.0
+    """Mean |log π − log μ| of tokens whose whole context was computed under the trainer's version: the engine's
+    noise."""
+    stale_mismatch: float = 0.0
+    """The same of all other tokens: noise and staleness."""
     max_abs_mismatch: float
     """Largest |log π − log μ|."""
     seconds: float

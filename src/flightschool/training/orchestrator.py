@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +36,14 @@ from flightschool.digest import derive_seed
 from flightschool.errors import FlightschoolError, InfrastructureError, TokenContractError
 from flightschool.protocols import GroupSource
 from flightschool.records import EpisodeGroup, GroupState, Record, SpanKind, Task, WeightsVersion
-from flightschool.training.algorithms import ALGORITHMS, GroupCredits, TermWeights, most_spread, shuffle_rewards
+from flightschool.training.algorithms import (
+    GroupCredits,
+    TermWeights,
+    algorithm_of,
+    most_spread,
+    shuffle_rewards,
+    turn_credits,
+)
 from flightschool.training.folders import RunFolder, write_durably
 from flightschool.training.journal import Admitted, Finished, Journal, Opened, Recovery
 from flightschool.training.link import TrainerLink
@@ -57,6 +64,7 @@ from flightschool.training.messages import (
 from flightschool.training.progress import Meter, MetricsFile, ProgressCallback
 from flightschool.training.queue import SampleQueue, Waiting
 from flightschool.training.settings import TrainingSettings
+from flightschool.training.staleness import check_tags
 from flightschool.training.temperature import Temperature
 
 __all__ = ["ApplyWeights", "MakeGroup", "Orchestrator", "TrainResult"]
@@ -138,13 +146,17 @@ class Orchestrator:
         self._queue = SampleQueue(settings, recovery.step)
         self._engine_step = recovery.step
         self._temperature = Temperature(settings, recovery.temperature)
-        self._algorithm = ALGORITHMS[settings.algorithm]
-        self._weights = TermWeights(process=settings.process_weight, latency=settings.latency_weight)
+        self._algorithm = algorithm_of(settings)
+        self._weights = TermWeights(
+            process=settings.process_weight, latency=settings.latency_weight, thinking=settings.thinking_weight
+        )
         self._meter = Meter(
             incarnation=recovery.incarnation,
             num_steps=settings.num_steps,
             first_step=recovery.step,
             groups_per_step=settings.groups_per_step,
+            max_staleness=settings.max_staleness,
+            num_dropped_tokens=recovery.num_dropped_tokens,
             time_limit_s=settings.time_limit_s,
         )
         self._metrics = MetricsFile(self._folder.metrics)
@@ -159,7 +171,7 @@ class Orchestrator:
 
         Raises:
             InfrastructureError: trainer or engine died, or nothing can be scored.
-            TokenContractError: a group is not token-exact.
+            TokenContractError: a group is not token-exact, or its version tags are impossible.
             FlightschoolError: three steps were not finite.
         """
         self._wake = asyncio.Event()
@@ -196,6 +208,7 @@ class Orchestrator:
             self._queue.admit(admission.ordinal, admission.admitted_step)
             worker = asyncio.create_task(self._work(admission), name=admission.group)
             self._workers.add(worker)
+            self._meter.running(len(self._workers))
             worker.add_done_callback(self._worker_ended)
 
     def _next_admission(self) -> Admitted | None:
@@ -231,6 +244,7 @@ class Orchestrator:
 
     def _worker_ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
+        self._meter.running(len(self._workers))
         if not worker.cancelled() and worker.exception() is not None:
             self._failure = self._failure or worker.exception()
         elif not worker.cancelled():
@@ -284,17 +298,21 @@ class Orchestrator:
 
     async def _consume(self, item: Waiting) -> None:
         self._queue.consuming = True
+        for member in item.group.baseline:
+            check_tags(member.spans, where=member.id, admitted=item.group.admitted_step, newest=self._queue.version)
         group = shuffle_rewards(item.group, self._settings.seed) if self._settings.shuffle_rewards else item.group
         credits_ = self._algorithm.credits(group, self._weights)
         if credits_.state is GroupState.COMPLETE:
-            await self._link.ask(Accumulate(group=_train_group(group, credits_, self._settings.trained_members)))
+            weight = 0.0 if self._settings.shuffle_rewards else self._settings.turn_weight  # the control learns nothing
+            turns = turn_credits(group, weight)
+            await self._link.ask(Accumulate(group=_train_group(group, credits_, self._settings.trained_members, turns)))
             self._queue.num_gradient += 1
         else:
             self._queue.num_flat += 1
         self._count(credits_.state)
         self._consumed.append(group.id)
         group = msgspec.structs.replace(item.group, state=credits_.state)
-        self._meter.consumed(group, credits_.state)
+        self._meter.consumed(group, credits_)
         self._source.report(group)
         self._queue.consuming = False
 
@@ -382,12 +400,23 @@ class Orchestrator:
         return time.monotonic() - self._started
 
 
-def _train_group(group: EpisodeGroup, credits_: GroupCredits, limit: int | None) -> TrainGroup:
+def _train_group(
+    group: EpisodeGroup,
+    credits_: GroupCredits,
+    limit: int | None,
+    turns: Mapping[str, dict[int, float]] | None = None,
+) -> TrainGroup:
+    turns = turns or {}
     advantages = {credit.attempt: credit.advantage for credit in credits_.credits}
     credited = [member for member in group.members if member.id in advantages]
     chosen = most_spread([advantages[member.id] for member in credited], limit or len(credited))
     members = tuple(
-        TrainMember(attempt=credited[i].id, advantage=advantages[credited[i].id], spans=credited[i].spans)
+        TrainMember(
+            attempt=credited[i].id,
+            advantage=advantages[credited[i].id],
+            spans=credited[i].spans,
+            turn_advantages=turns.get(credited[i].id, {}),
+        )
         for i in chosen
     )
     kinds = {span.kind for member in members for span in member.spans}

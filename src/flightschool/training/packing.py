@@ -47,7 +47,9 @@ class Target:
     advantage: float
     temperature: float
     member: int
-    """Member of the pack, counted from 0."""
+    """Member of the group, counted from 0."""
+    fresh: bool = False
+    """Whether the token and all cached context under it are said to be of the trainer's present weights."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,8 @@ class Pack:
         return len(self.tokens_N)
 
 
-_Label: TypeAlias = tuple[float | None, float, float]
-"""(log-probability, advantage, temperature)."""
+_Label: TypeAlias = tuple[float | None, float, float, bool]
+"""(log-probability, advantage, temperature, fresh)."""
 
 
 @dataclass
@@ -141,15 +143,22 @@ def _extend(
         node.tokens += span.token_ids_T
         if span.kind is SpanKind.COMPLETION:
             check_span(span, f"{member.attempt} span {span.id}", newest_step)
-            node.labels += [(value, member.advantage, span.temperature) for value in span.logprobs_T]
+            node.labels += _completion_labels(span, member, newest_step)
         elif span.kind is SpanKind.DEMONSTRATION:
-            node.labels += [(None, member.advantage, span.temperature)] * len(span.token_ids_T)
+            node.labels += [(None, member.advantage, span.temperature, False)] * len(span.token_ids_T)
         else:
             node.labels += [None] * len(span.token_ids_T)
         below = children.get(span.id, [])
         if len(below) != 1:
             return below
         span = below[0]
+
+
+def _completion_labels(span: TokenSpan, member: TrainMember, newest_step: int) -> list[_Label | None]:
+    advantage = member.advantage + member.turn_advantages.get(span.turn, 0.0)
+    fresh = span.kv_step >= newest_step
+    runs = [(run.step >= newest_step) and fresh for run in span.versions for _ in range(run.count)]
+    return [(value, advantage, span.temperature, new) for value, new in zip(span.logprobs_T, runs, strict=True)]
 
 
 def _prune(nodes: list[_Node]) -> list[_Node]:
@@ -230,7 +239,7 @@ class _Layout:
                         expected="a prompt before every completion",
                         mend="record the prompt's tokens as a span above the completion",
                     )
-                pack.targets.append(Target(predictor, token, label[0], label[1], label[2], member))
+                pack.targets.append(Target(predictor, token, label[0], label[1], label[2], member, label[3]))
         pack.segments.append(Segment(start, num_inputs, parents))
         return len(pack.segments) - 1
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from flightschool.records import Attempt, EpisodeGroup, GroupState, Record
+from flightschool.training.algorithms.terms import GroupCredits, term_shares
 from flightschool.training.messages import StepStats
 
 __all__ = ["Meter", "MetricsFile", "ProgressCallback", "StepProgress"]
@@ -59,6 +60,15 @@ class StepProgress(Record, frozen=True, kw_only=True):
     """|mean length consumed / mean length finished − 1| over the run so far."""
     batch_inflation: float
     """Groups of the step / groups asked for."""
+    waste: float = 0.0
+    """Sampled tokens of groups that can no longer train / all sampled, over the run so far: this rule of staleness
+    drops none, so what is counted was lost with weights that no checkpoint descends from."""
+    expired_token_share: float = 0.0
+    """Tokens older than the bound / all that got a gradient, over the run so far; anything above 0 is an error."""
+    generation_idle: float = 0.0
+    """Share of wall time since the step before in which no group was being generated."""
+    term_shares: dict[str, float] = msgspec.field(default_factory=dict)
+    """Term of the reward → its share of the variance of advantages within groups; empty where nothing varied."""
     wall_s: float
     """Since this incarnation began."""
     eta_s: float
@@ -91,8 +101,15 @@ class Meter:
         num_steps: int,
         first_step: int,
         groups_per_step: int,
+        max_staleness: int = 1 << 30,
+        num_dropped_tokens: int = 0,
         time_limit_s: float | None = None,
     ) -> None:
+        self._max_staleness = max_staleness
+        self._num_dropped_tokens = num_dropped_tokens
+        self._num_aged = self._num_expired = 0
+        self._idle_since: float | None = time.monotonic()
+        self._idle_s = 0.0
         self._time_limit_s = math.inf if time_limit_s is None else time_limit_s
         self._incarnation = incarnation
         self._num_steps = num_steps
@@ -109,16 +126,27 @@ class Meter:
         self._since = time.monotonic()
         self._groups: list[EpisodeGroup] = []
         self._states: list[GroupState] = []
+        self._credits: list[GroupCredits] = []
         self._ages: Counter[int] = Counter()
+
+    def running(self, num_groups: int) -> None:
+        """So many groups are being generated from now on."""
+        now = time.monotonic()
+        if num_groups and self._idle_since is not None:
+            self._idle_s += now - self._idle_since
+            self._idle_since = None
+        elif not num_groups and self._idle_since is None:
+            self._idle_since = now
 
     def finished(self, group: EpisodeGroup) -> None:
         """A group was generated."""
         self._finished_lengths += [member.num_completion_tokens for member in group.baseline]
 
-    def consumed(self, group: EpisodeGroup, state: GroupState) -> None:
+    def consumed(self, group: EpisodeGroup, credits_: GroupCredits) -> None:
         """A group was given to the trainer, or needed no gradient."""
         self._groups.append(group)
-        self._states.append(state)
+        self._states.append(credits_.state)
+        self._credits.append(credits_)
         self._consumed_lengths += [member.num_completion_tokens for member in group.baseline]
 
     def step(self, version_before: int, version: int, stats: StepStats, temperature: float) -> StepProgress:
@@ -133,6 +161,8 @@ class Meter:
         left_s = wall_s / max(1, version - self._first_step) * (self._num_steps - version)
         num_gradient = self._states.count(GroupState.COMPLETE)
         self.max_staleness = max([self.max_staleness, *self._ages])
+        self._num_aged += self._ages.total()
+        self._num_expired += sum(n for age, n in self._ages.items() if age > self._max_staleness)
         row = StepProgress(
             incarnation=self._incarnation,
             step=version,
@@ -151,11 +181,27 @@ class Meter:
             trainer_idle=max(0.0, 1.0 - stats.seconds / interval),
             length_bias=self.length_bias(),
             batch_inflation=num_gradient / self._groups_per_step,
+            waste=self.waste(),
+            expired_token_share=self._num_expired / max(1, self._num_aged),
+            term_shares=dict(term_shares(self._credits)),
+            generation_idle=min(1.0, self._take_idle(now) / interval),
             wall_s=wall_s,
             eta_s=max(0.0, min(left_s, self._time_limit_s - wall_s)),
         )
         self._reset()
         return row
+
+    def waste(self) -> float:
+        """Sampled tokens that can no longer train / all sampled."""
+        return self._num_dropped_tokens / max(1, self._num_dropped_tokens + sum(self._finished_lengths))
+
+    def _take_idle(self, now: float) -> float:
+        idle_s = self._idle_s
+        if self._idle_since is not None:
+            idle_s += now - self._idle_since
+            self._idle_since = now
+        self._idle_s = 0.0
+        return idle_s
 
     def length_bias(self) -> float:
         """|mean length consumed / mean length finished − 1|."""

@@ -8,7 +8,9 @@ earliest step would be the next one, from ``v + 1``, so
 
 where ``oldest`` of a running group is the version it was admitted under (its tokens can only be newer). While a step is
 held, finished groups go on being accumulated into it: nothing is discarded, so neither long nor short episodes are
-favoured, and nothing older than ``S`` trains. The price is that steps can be larger than ``groups_per_step``.
+favoured, and nothing older than ``S`` trains. The price is that steps can be larger than ``groups_per_step``. The rule
+itself is ``staleness.HoldRule``, the object that ``bench staleness`` simulates; here are the accounts that it decides
+on.
 
 Everything finite: at most ``max_inflight_groups`` run or wait. A group that waits counts as one that runs, since both
 become older with every step: a generator that is ahead of its trainer pauses instead of making its samples stale.
@@ -21,6 +23,7 @@ from dataclasses import dataclass, field
 from flightschool.records import EpisodeGroup
 from flightschool.training.journal import oldest_step
 from flightschool.training.settings import TrainingSettings
+from flightschool.training.staleness import Accounts, HoldRule
 
 __all__ = ["SampleQueue", "Waiting"]
 
@@ -39,6 +42,12 @@ class SampleQueue:
 
     def __init__(self, settings: TrainingSettings, version: int) -> None:
         self._settings = settings
+        self._rule = HoldRule(
+            max_staleness=settings.max_staleness,
+            max_inflight=settings.max_inflight_groups,
+            reserve=-(-3 * settings.groups_per_step // 4),
+            drains=settings.drain_before_step,
+        )
         self.version = version
         """The trainer's version."""
         self.running: dict[int, int] = {}
@@ -58,7 +67,7 @@ class SampleQueue:
         if self._settings.mode == "sync":
             idle = not (self.running or self.waiting or self.consuming)
             return max(0, self._num_missing()) if idle else 0
-        return max(0, self._settings.max_inflight_groups - len(self.running) - len(self.waiting))
+        return self._rule.num_to_admit(self._accounts())
 
     def admit(self, ordinal: int, version: int) -> None:
         """A group starts under the engine's ``version``."""
@@ -89,8 +98,14 @@ class SampleQueue:
 
     def is_held(self) -> bool:
         """Whether stepping now would push a running or waiting group over the bound."""
-        oldest = min([*self.running.values(), *(item.oldest for item in self.waiting)], default=self.version + 1)
-        return self.version + 1 - oldest > self._settings.max_staleness
+        return not self._rule.may_step(self._accounts())
+
+    def _accounts(self) -> Accounts:
+        return Accounts(
+            version=self.version,
+            running=tuple(self.running.values()),
+            waiting=tuple(item.oldest for item in self.waiting),
+        )
 
     def stepped(self, version: int) -> None:
         """A step was made, or skipped with the version unchanged."""

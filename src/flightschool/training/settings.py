@@ -2,7 +2,7 @@
 
 Every default has a reason: the learning rate, group sizes and clip bounds are those of a small model that learned a
 two-turn desk in a dozen steps on two cores; ``clip_high`` > ``clip_low`` and the token mean are DAPO's (Yu et al.
-2025); ``tis_cap`` = 2 is the common truncation of the importance weight.
+2025); ``tis_cap`` = 2 is the common truncation of the importance weight. ``docs/training.md`` names the source of each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["TrainingSettings"]
 class TrainingSettings(Settings):
     """Settings of one run; the table ``[training]`` of a configuration file."""
 
-    algorithm: Literal["grpo", "dr_grpo"] = "grpo"
+    algorithm: Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "dapo", "gspo", "cispo", "decoupled_ppo"] = "grpo"
     """How rewards of a group become advantages (see ``algorithms``)."""
     mode: Literal["async", "sync"] = "async"
     """``async``: generation goes on while the trainer works. ``sync``: each waits for the other."""
@@ -47,6 +47,9 @@ class TrainingSettings(Settings):
     max_inflight_groups: int = Field(default=6, ge=1)
     """Groups under way at the same time, those included that are finished and wait for the trainer: how far generation
     may run ahead. About ``max_inflight_groups / groups_per_step`` is the staleness that results."""
+    drain_before_step: bool = False
+    """Whether to start no group while at most one running group holds the step and three quarters of the groups of a
+    step wait for the trainer: smaller steps for a little idle generation (figures: docs/design/staleness.md)."""
     temperature: float = Field(default=1.0, gt=0.0)
     """Sampling temperature; the trainer scores tokens under the same."""
     initial_temperature: float | None = Field(default=None, gt=0.0)
@@ -62,8 +65,45 @@ class TrainingSettings(Settings):
     """The policy ratio is clipped below at 1 − this."""
     clip_high: float = Field(default=0.28, gt=0.0)
     """The policy ratio is clipped above at 1 + this."""
+    sequence_clip_low: float = Field(default=3e-4, gt=0.0, lt=1.0)
+    """``gspo`` instead of ``clip_low``: its ratio is a geometric mean over all tokens and stays near 1."""
+    sequence_clip_high: float = Field(default=4e-4, gt=0.0)
+    """``gspo`` instead of ``clip_high``."""
+    cispo_cap: float = Field(default=5.0, ge=1.0)
+    """``cispo``: largest importance weight of a token."""
+    proximal: Literal["auto", "policy", "behaviour"] = "auto"
+    """Denominator of the policy ratio: the trainer's policy just before the step, or the one that sampled. ``auto``:
+    the algorithm's own."""
+    correction: Literal["auto", "none", "is", "tis", "icepop", "sequence_tis", "sequence_mis", "geometric"] = "auto"
+    """What makes up for a sampling policy that is not the trainer's (see ``algorithms/corrections.py``). ``auto``: the
+    algorithm's own: truncated weights, or none where the ratio is already that to the sampling policy."""
     tis_cap: float = Field(default=2.0, ge=1.0)
     """Largest importance weight between the trainer's policy and the one that sampled."""
+    reject_low: float | None = Field(default=None, ge=0.0)
+    """Lower bound of a rejecting correction; None: that of its source."""
+    reject_high: float | None = Field(default=None, gt=0.0)
+    """Upper bound of it."""
+    veto: float | None = Field(default=None, gt=0.0, lt=1.0)
+    """An attempt with any importance weight below this gets no gradient; 1e-4 is usual. None: none is dropped."""
+    opsm_delta: float | None = Field(default=None, gt=0.0)
+    """An attempt with a negative advantage whose tokens became less likely by more than this on average, in nats, gets
+    no gradient (off-policy sequence masking; 1e-4 in its source). None: none is dropped."""
+    kl_weight: float = Field(default=0.0, ge=0.0)
+    """Weight of the penalty for leaving a reference policy."""
+    kl_estimator: Literal["k1", "k3"] = "k3"
+    """Estimator of the divergence on sampled tokens."""
+    kl_reference: Literal["start", "sampling"] = "start"
+    """The model that the run began with (a second model in memory), or the policy that sampled (none)."""
+    overlong_limit: int | None = Field(default=None, ge=1)
+    """``dapo``: sampled tokens of an attempt at which its score is reduced by 1. None: length costs nothing."""
+    overlong_buffer: int = Field(default=64, ge=1)
+    """``dapo``: tokens before the limit over which the reduction grows from 0."""
+    turn_weight: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Bound of the process reward of single turns: calls that failed by the policy's own doing, credited to the tokens
+    of their turn."""
+    mismatch_floor: float = Field(default=0.03, gt=0.0)
+    """Mean |log π − log μ| of fresh tokens, in nats, that the engine's arithmetic alone may cause. A run stops when
+    fresh tokens differ more, and like stale ones: then version tags are not true."""
     max_grad_norm: float = Field(default=1.0, gt=0.0)
     """Gradients are scaled down to this norm."""
     process_weight: float = Field(default=0.1, ge=0.0, le=1.0)
@@ -71,6 +111,9 @@ class TrainingSettings(Settings):
     latency_weight: float = Field(default=0.0, ge=0.0, le=0.25)
     """Bound of the latency term: added after normalisation, among correct members only. 0 switches it off, so that
     groups in which all succeed cost nothing."""
+    thinking_weight: float = Field(default=0.0, ge=0.0, le=0.25)
+    """Bound of the thinking term, made like the latency term: how well a correct attempt kept its budget of sampled
+    tokens. Nothing where the reward has no budget."""
     noise: str = "clean"
     """Fault profile of noisy groups: a built-in name or a path."""
     noisy_share: float = Field(default=0.0, ge=0.0, le=1.0)
@@ -103,4 +146,38 @@ class TrainingSettings(Settings):
     def _rising(self) -> TrainingSettings:
         if self.first_temperature > self.temperature:
             raise ValueError("initial_temperature of at most temperature: it only rises")
+        return self
+
+    @model_validator(mode="after")
+    def _one_correction(self) -> TrainingSettings:
+        by_behaviour = self.proximal == "behaviour" or (self.proximal == "auto" and self.algorithm in ("gspo", "cispo"))
+        if by_behaviour and self.correction not in ("auto", "none"):
+            raise ValueError(
+                "correction 'auto' or 'none' where the ratio is to the sampling policy: it corrects already"
+            )
+        low, high = self.reject_low, self.reject_high
+        if (low is not None or high is not None) and self.correction not in ("icepop", "sequence_mis", "geometric"):
+            raise ValueError("reject_low and reject_high only with correction 'icepop', 'sequence_mis' or 'geometric'")
+        if low is not None and high is not None and low > high:
+            raise ValueError("reject_low of at most reject_high")
+        return self
+
+    @model_validator(mode="after")
+    def _fits_the_algorithm(self) -> TrainingSettings:
+        if self.overlong_limit is not None and self.algorithm != "dapo":
+            raise ValueError("overlong_limit only with algorithm 'dapo'")
+        if self.overlong_limit is not None and self.overlong_buffer > self.overlong_limit:
+            raise ValueError("overlong_buffer of at most overlong_limit")
+        if self.algorithm == "reinforce_pp":
+            scaled = {
+                "latency_weight": self.latency_weight,
+                "thinking_weight": self.thinking_weight,
+                "turn_weight": self.turn_weight,
+                "kl_weight": self.kl_weight,
+            }
+            named = [name for name, value in scaled.items() if value]
+            if named:
+                raise ValueError(f"no {named[0]} with 'reinforce_pp': the scale of the step would blow it up")
+            if 0.0 < self.noisy_share < 1.0:
+                raise ValueError("noisy_share 0 or 1 with 'reinforce_pp': clean and noisy groups would share one scale")
         return self

@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -19,19 +19,21 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from flightschool.engines import Transformer
 from flightschool.engines.folders import LoadedModel, load_model, save_model
 from flightschool.errors import TokenContractError
 from flightschool.records import WeightsVersion
-from flightschool.training.algorithms import ALGORITHMS
+from flightschool.training.algorithms import LossShape, algorithm_of
 from flightschool.training.folders import durable_folder
-from flightschool.training.loss import Limits, LossSums, policy_loss, score_tokens
+from flightschool.training.loss import LossSums, Members, policy_loss, score_tokens
 from flightschool.training.messages import Accumulated, Manifest, Stepped, StepStats, TrainerSpec, TrainGroup
 from flightschool.training.packing import Pack, pack_group
 from flightschool.training.publisher import WeightsWriter
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.shared_prefix import SharedPrefixAttention
+from flightschool.training.staleness import check_bound, check_fresh
 
-__all__ = ["PackTensors", "TorchTrainer", "head_losses", "trained_names", "warmed_up"]
+__all__ = ["PackTensors", "TorchTrainer", "head_losses", "score_all", "trained_names", "warmed_up"]
 
 HEAD_CHUNK = 128
 """Positions that go through the output head at once: [128, vocabulary] in float32."""
@@ -47,6 +49,11 @@ class PackTensors:
     """NaN on demonstrated tokens: no policy sampled them, so nothing is there to correct for."""
     advantages_M: Tensor
     temperatures_M: Tensor
+    members_M: Tensor
+    fresh_M: Tensor
+    """Whether the token is said to be sampled under the trainer's present weights."""
+    reference_M: Tensor | None = None
+    """Log-probabilities under the model that the run began with, where the loss asks for them."""
 
     @classmethod
     def of(cls, pack: Pack, device: torch.device) -> PackTensors:
@@ -60,6 +67,8 @@ class PackTensors:
             ),
             torch.tensor([row.advantage for row in rows], dtype=torch.float32, device=device),
             torch.tensor([row.temperature for row in rows], dtype=torch.float32, device=device),
+            torch.tensor([row.member for row in rows], dtype=torch.long, device=device),
+            torch.tensor([row.fresh for row in rows], dtype=torch.bool, device=device),
         )
 
 
@@ -89,8 +98,8 @@ class TorchTrainer:
         self._optimizer = torch.optim.AdamW(
             [self._parameters[name] for name in trained], lr=self.settings.learning_rate, weight_decay=0.0, fused=True
         )
-        self._denominator = ALGORITHMS[self.settings.algorithm].denominator
-        self._limits = Limits(self.settings.clip_low, self.settings.clip_high, self.settings.tis_cap)
+        self._algorithm = algorithm_of(self.settings)
+        self._reference = self._load_reference()
         self.step_number = spec.step
         if spec.checkpoint:
             self._restore(Path(spec.checkpoint))
@@ -113,15 +122,24 @@ class TorchTrainer:
         """Add the gradient of a group.
 
         Raises:
-            TokenContractError: a completion is not token-exact.
+            TokenContractError: a completion is not token-exact, or too old for the coming step.
         """
         started = time.perf_counter()
+        for member in group.members:
+            check_bound(
+                member.spans,
+                where=f"{group.id} {member.attempt}",
+                version=self.step_number,
+                max_staleness=self.settings.max_staleness,
+            )
         packs = pack_group(group, newest_step=self.step_number, max_tokens=self.settings.max_pack_tokens)
         before = self._sums.num_tokens
         for pack in packs:
             self._sums.add(self._backward(pack))
         self._groups.append(group)
-        self._num_members += len({target.member for pack in packs for target in pack.targets})
+        trained = {target.member for pack in packs for target in pack.targets}
+        self._num_members += len(trained)
+        self._square_advantages += math.fsum(group.members[place].advantage ** 2 for place in trained)
         num_forward = sum(pack.num_tokens for pack in packs)
         self._num_forward += num_forward
         seconds = time.perf_counter() - started
@@ -138,10 +156,25 @@ class TorchTrainer:
         hidden_ND = self.model(tokens_N, positions_N, SharedPrefixAttention(pack, self._device))
         # The head works on a leaf of its own: its chunks go backward one by one, the body once at the end.
         leaf_ND = hidden_ND.detach().requires_grad_(True)
-        sums = head_losses(self.model.logits, leaf_ND, PackTensors.of(pack, self._device), self._limits)
+        targets = PackTensors.of(pack, self._device)
+        if self._reference is not None:
+            targets = replace(targets, reference_M=self._reference_logprobs(tokens_N, positions_N, pack, targets))
+        sums = head_losses(self.model.logits, leaf_ND, targets, self._algorithm.shape)
         if leaf_ND.grad is not None:
             torch.autograd.backward(hidden_ND, leaf_ND.grad)
         return sums
+
+    def _load_reference(self) -> Transformer | None:
+        kl = self._algorithm.shape.kl
+        if kl.weight == 0.0 or kl.reference == "sampling":
+            return None
+        return load_model(self._spec.model, device=self._device).model.requires_grad_(False)
+
+    @torch.no_grad()
+    def _reference_logprobs(self, tokens_N: Tensor, positions_N: Tensor, pack: Pack, targets: PackTensors) -> Tensor:
+        assert self._reference is not None
+        hidden_ND = self._reference(tokens_N, positions_N, SharedPrefixAttention(pack, self._device))
+        return score_all(self._reference.logits, hidden_ND, targets)
 
     # ------------------------------------------------------------------ step
 
@@ -152,7 +185,14 @@ class TorchTrainer:
             rate: share of the learning rate that this step takes.
         """
         started = time.perf_counter()
-        denominator = self._step_denominator()
+        sums = self._sums
+        check_fresh(
+            fresh=(sums.fresh_mismatch, int(sums.num_fresh)),
+            stale=(sums.stale_mismatch, int(sums.num_stale)),
+            floor=self.settings.mismatch_floor,
+            where=f"step {self.step_number}",
+        )
+        denominator = self._step_denominator() * self._advantage_scale()
         gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
         norm = float(torch.nn.utils.get_total_norm(gradients)) / denominator if gradients else 0.0
         version = None
@@ -171,9 +211,18 @@ class TorchTrainer:
         return Stepped(version=version, stats=stats)
 
     def _step_denominator(self) -> float:
-        if self._denominator == "token_mean":
-            return max(1.0, self._sums.num_tokens)
-        return max(1.0, float(self._num_members * self.settings.max_new_tokens))
+        match self._algorithm.shape.denominator:
+            case "token_mean":
+                return max(1.0, self._sums.num_tokens)
+            case "sequence_mean":
+                return max(1.0, float(self._num_members))
+            case "constant":
+                return max(1.0, float(self._num_members * self.settings.max_new_tokens))
+
+    def _advantage_scale(self) -> float:
+        if not self._algorithm.batch_scale or self._square_advantages == 0.0:
+            return 1.0
+        return math.sqrt(self._square_advantages / self._num_members)
 
     def _stats(self, norm: float, denominator: float, seconds: float) -> StepStats:
         sums = self._sums
@@ -190,6 +239,11 @@ class TorchTrainer:
             k3=sums.k3 / count,
             clip_share=sums.num_clipped / count,
             tis_share=sums.num_truncated / count,
+            reject_share=sums.num_rejected / count,
+            kl=sums.kl / count,
+            advantage_scale=self._advantage_scale(),
+            fresh_mismatch=sums.fresh_mismatch / max(1.0, sums.num_fresh),
+            stale_mismatch=sums.stale_mismatch / max(1.0, sums.num_stale),
             max_abs_mismatch=sums.max_abs_mismatch,
             seconds=seconds,
         )
@@ -201,7 +255,7 @@ class TorchTrainer:
         self._sums = LossSums()
         self._groups: list[TrainGroup] = []
         self._num_members = self._num_forward = 0
-        self._seconds = 0.0
+        self._seconds = self._square_advantages = 0.0
 
     def _keep_batch(self) -> None:
         folder = self._run_dir / "kept"
@@ -257,34 +311,81 @@ def trained_names(names: Iterable[str], num_layers: int, trained_layers: int | N
     ]
 
 
-def head_losses(logits: Callable[[Tensor], Tensor], leaf_ND: Tensor, targets: PackTensors, limits: Limits) -> LossSums:
+def head_losses(
+    logits: Callable[[Tensor], Tensor], leaf_ND: Tensor, targets: PackTensors, shape: LossShape
+) -> LossSums:
     """Loss of all targets; its gradient is added to ``leaf_ND.grad`` and to the head's parameters.
+
+    A shape that looks at whole members needs all log-probabilities before any slope: the head then runs twice.
 
     Args:
         logits: hidden states ``[m, D]`` → logits ``[m, V]``.
         leaf_ND: hidden states of the pack, a leaf.
         targets: what was sampled.
-        limits: clip and truncation.
+        shape: of the loss.
     """
     sums = LossSums()
-    for start in range(0, targets.token_ids_M.numel(), HEAD_CHUNK):
-        part = slice(start, start + HEAD_CHUNK)
+    slopes_M = None
+    if shape.needs_members and targets.token_ids_M.numel():
+        slopes_M, sums = _slopes(score_all(logits, leaf_ND.detach(), targets), targets, slice(None), shape)
+    for part in _parts(targets):
         token_ids_M, temperatures_M = targets.token_ids_M[part], targets.temperatures_M[part]
         logits_MV = logits(leaf_ND.index_select(0, targets.predictors_M[part]))
         scored = score_tokens(logits_MV.detach(), token_ids_M, temperatures_M)
-        behaviour_M = targets.behaviour_M[part]
-        behaviour_M = torch.where(behaviour_M.isnan(), scored.logprobs_M, behaviour_M)
-        _refuse_fill(scored.logprobs_M, behaviour_M)
-        logprobs_M = scored.logprobs_M.requires_grad_(True)
-        loss, part_sums = policy_loss(logprobs_M, logprobs_M, behaviour_M, targets.advantages_M[part], limits)
-        (slope_M,) = torch.autograd.grad(loss, logprobs_M)
+        if slopes_M is None:
+            slope_M, part_sums = _slopes(scored.logprobs_M, targets, part, shape)
+            sums.add(part_sums)
+        else:
+            slope_M = slopes_M[part]
+        sums.entropy += scored.entropy
         slope_M = slope_M / temperatures_M
         gradient_MV = scored.probabilities_MV.mul_(-slope_M.unsqueeze(1))
         gradient_MV.scatter_add_(1, token_ids_M.unsqueeze(1), slope_M.unsqueeze(1))
         torch.autograd.backward(logits_MV, gradient_MV.to(logits_MV.dtype))
-        part_sums.entropy = scored.entropy
-        sums.add(part_sums)
     return sums
+
+
+@torch.no_grad()
+def score_all(logits: Callable[[Tensor], Tensor], hidden_ND: Tensor, targets: PackTensors) -> Tensor:
+    """Log-probabilities of all targets, a chunk of logits at a time."""
+    chunks = [
+        score_tokens(
+            logits(hidden_ND.index_select(0, targets.predictors_M[part])),
+            targets.token_ids_M[part],
+            targets.temperatures_M[part],
+        ).logprobs_M
+        for part in _parts(targets)
+    ]
+    return torch.cat(chunks) if chunks else torch.empty(0)
+
+
+def _parts(targets: PackTensors) -> Iterable[slice]:
+    return (slice(start, start + HEAD_CHUNK) for start in range(0, targets.token_ids_M.numel(), HEAD_CHUNK))
+
+
+def _slopes(logprobs_M: Tensor, targets: PackTensors, part: slice, shape: LossShape) -> tuple[Tensor, LossSums]:
+    """Slope d loss / d log-probability of some targets, with their sums."""
+    behaviour_M = targets.behaviour_M[part]
+    behaviour_M = torch.where(behaviour_M.isnan(), logprobs_M, behaviour_M)
+    _refuse_fill(logprobs_M, behaviour_M)
+    logprobs_M = logprobs_M.requires_grad_(True)
+    loss, sums = policy_loss(
+        logprobs_M,
+        logprobs_M,
+        behaviour_M,
+        targets.advantages_M[part],
+        shape,
+        members=Members(targets.members_M[part]) if shape.needs_members else None,
+        reference_M=None if targets.reference_M is None else targets.reference_M[part],
+    )
+    (slope_M,) = torch.autograd.grad(loss, logprobs_M)
+    fresh_M = targets.fresh_M[part]
+    gap_M = (logprobs_M.detach() - behaviour_M).abs()
+    sums.num_fresh = float(fresh_M.sum())
+    sums.num_stale = float(fresh_M.numel()) - sums.num_fresh
+    sums.fresh_mismatch = float((gap_M * fresh_M).sum())
+    sums.stale_mismatch = float((gap_M * ~fresh_M).sum())
+    return slope_M, sums
 
 
 def _refuse_fill(logprobs_M: Tensor, behaviour_M: Tensor) -> None:

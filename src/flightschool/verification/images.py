@@ -16,7 +16,17 @@ from typing import TypeAlias
 from flightschool.errors import InfrastructureError
 from flightschool.records import Json
 
-__all__ = ["MAX_ROWS", "MAX_STEPS", "OverBudgetError", "QueryFailedError", "is_sqlite", "json_state", "query", "sealed"]
+__all__ = [
+    "MAX_ROWS",
+    "MAX_STEPS",
+    "OverBudgetError",
+    "QueryFailedError",
+    "is_sqlite",
+    "json_state",
+    "query",
+    "sealed",
+    "table",
+]
 
 MAX_STEPS = 5_000_000
 """Steps of SQLite's virtual machine that one query may take (some tenths of a second)."""
@@ -136,6 +146,19 @@ def query(
     if len(rows) > max_rows:
         raise OverBudgetError(f"more than {max_rows} rows")
     return rows
+
+
+def table(connection: sqlite3.Connection, name: str) -> tuple[Sequence[str], Sequence[Row]]:
+    """Names of the columns and all rows of a table of the end state.
+
+    Raises:
+        QueryFailedError: more rows than a check may read, or an error that data can cause.
+        InfrastructureError: the image is corrupt.
+    """
+    quoted = '"' + name.replace('"', '""') + '"'
+    rows = query(connection, f"SELECT * FROM main.{quoted}")
+    described = connection.execute(f"SELECT * FROM main.{quoted} LIMIT 0").description
+    return [column[0] for column in described], rows
 
 
 def json_state(state: bytes) -> dict[str, Json]:

@@ -20,12 +20,13 @@ from typing import BinaryIO, cast
 
 import flightschool
 from flightschool.errors import InfrastructureError
-from flightschool.records import CheckSpec, Evidence, Verdict
+from flightschool.records import CheckSpec, CommandCheck, Evidence, JudgeCheck, Verdict
 from flightschool.verification.frames import GradeItem, GradeReply, read_frame, write_frame
-from flightschool.verification.verifier import CheckVerifier
+from flightschool.verification.verifier import CheckVerifier, rules_in
 
 __all__ = ["GradeItem", "SeparateGrader", "agree", "regrade"]
 
+_SANDBOX_S, _BACK_OFF_S = 30.0, 60.0
 _WORKER = (sys.executable, "-P", "-m", "flightschool.verification.worker")
 
 
@@ -35,12 +36,16 @@ class SeparateGrader:
     One item at a time; not to be shared by threads. After an error the process is replaced at the next item.
 
     Args:
-        timeout_s: real seconds that one item may take.
+        timeout_s: real seconds that one item may take, beside what its commands and judges are allowed themselves.
         command: the program, for graders of another build.
+        pass_env: environment variables that the process gets beside the few that it needs: keys of judges.
     """
 
-    def __init__(self, *, timeout_s: float = 30.0, command: Sequence[str] = _WORKER) -> None:
+    def __init__(
+        self, *, timeout_s: float = 30.0, command: Sequence[str] = _WORKER, pass_env: Sequence[str] = ()
+    ) -> None:
         self._timeout_s = timeout_s
+        self._pass_env = tuple(pass_env)
         self._command = tuple(command)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -90,7 +95,7 @@ class SeparateGrader:
             process.kill()
 
         # killing the process ends a blocked read and a blocked write alike
-        timer = threading.Timer(self._timeout_s, stop)
+        timer = threading.Timer(self._timeout_s + _allowed_s(item.checks), stop)
         timer.daemon = True
         timer.start()
         try:
@@ -118,7 +123,7 @@ class SeparateGrader:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    env=_environment(),
+                    env=_environment(self._pass_env),
                     cwd=tempfile.gettempdir(),
                 )
             except OSError as error:
@@ -152,16 +157,27 @@ def agree(in_process: Verdict, separate: Verdict) -> bool:
     return left == right and in_process.verifier_digest == separate.verifier_digest
 
 
+def _allowed_s(checks: Sequence[CheckSpec]) -> float:
+    """Seconds that commands (and their control on the initial state) and judges (with their retries) may take."""
+    allowed = 0.0
+    for rule in (rule for check in checks for rule in rules_in(check.rule)):
+        if isinstance(rule, CommandCheck):
+            allowed += 2 * (rule.timeout_s + _SANDBOX_S)
+        elif isinstance(rule, JudgeCheck):
+            allowed += rule.votes * rule.timeout_s + _BACK_OFF_S
+    return allowed
+
+
 def _fits(verdict: Verdict, verifier: CheckVerifier) -> bool:
     asked = [(check.id, check.kind, check.weight, check.author) for check in verifier.checks]
     given = [(check.id, check.kind, check.weight, check.author) for check in verdict.checks]
     return asked == given and verdict.verifier_digest == verifier.digest
 
 
-def _environment() -> dict[str, str]:
-    """As little as possible: no keys, no settings, and this very package."""
+def _environment(more: Sequence[str]) -> dict[str, str]:
+    """As little as possible: no settings, this very package, and of keys only those named."""
     package_root = str(Path(flightschool.__file__).resolve().parent.parent)
-    kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT", *more) if name in os.environ}
     return {**kept, "PYTHONPATH": package_root, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
 
 

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from types import TracebackType
 
-from flightschool.records import Evidence
+from flightschool.models import ChatClient, ChatModel, parse_endpoint
+from flightschool.records import CommandCheck, Evidence, JudgeCheck
+from flightschool.verification.commands import IsolatedCommands
 from flightschool.verification.differences import Change, json_changes, sqlite_changes
 from flightschool.verification.images import is_sqlite, sealed
+from flightschool.verification.isolated import VerifierRun
 
-__all__ = ["States"]
+__all__ = ["Resources", "States"]
+
+
+@contextmanager
+def _open_model(rule: JudgeCheck) -> Iterator[ChatModel]:
+    with ChatClient(parse_endpoint(rule.endpoint, key_env=rule.key_env), timeout_s=rule.timeout_s) as client:
+        yield client
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What checks need beside the evidence; nothing is started before the first check that needs it is judged."""
+
+    run_command: Callable[[CommandCheck, bytes], VerifierRun] = field(default_factory=IsolatedCommands)
+    """Runs a test command on an end state. Raises ``InfrastructureError``."""
+    open_model: Callable[[JudgeCheck], AbstractContextManager[ChatModel]] = _open_model
+    """The model that a judge check names. Raises ``InputError`` without its key in the environment."""
 
 
 class States:
@@ -21,8 +41,9 @@ class States:
     found in the second.
     """
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, resources: Resources | None = None) -> None:
         self.evidence = evidence
+        self.resources = resources or Resources()
         self._opened = ExitStack()
         self._end: sqlite3.Connection | None = None
         self._changes: Mapping[str, Change] | None = None

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from flightschool.digest import digest
-from flightschool.errors import InfrastructureError, InputError
-from flightschool.records import AnswerCheck, CallCheck, Check, CheckSpec, Evidence, SqlCheck, Verdict
-from flightschool.verification.rules import judge
-from flightschool.verification.states import States
+from flightschool.errors import FlightschoolError, InfrastructureError, InputError
+from flightschool.records import (
+    Check,
+    CheckRule,
+    CheckSpec,
+    Evidence,
+    JudgeCheck,
+    MilestoneCheck,
+    MinefieldCheck,
+    PanelCheck,
+    Verdict,
+)
+from flightschool.verification.judging import PROMPT_VERSION
+from flightschool.verification.rules import judge, problem_of
+from flightschool.verification.states import Resources, States
 
-__all__ = ["JUDGE_VERSION", "CheckVerifier"]
+__all__ = ["JUDGE_VERSION", "CheckVerifier", "rules_in"]
 
 JUDGE_VERSION = "1"
 """Raised whenever the meaning of a rule changes; part of every verifier's digest."""
-
-_CLOCK = re.compile(r"'now'|\bcurrent_(?:timestamp|date|time)\b|\brandom(?:blob)?\s*\(", re.IGNORECASE)
 
 
 class CheckVerifier:
@@ -25,13 +33,15 @@ class CheckVerifier:
 
     Args:
         checks: the declared checks, ids distinct.
+        resources: what checks by commands and by judges need; the defaults make sandboxes and connections as asked.
 
     Raises:
         InputError: a check could never fail, could never pass the same way twice, or has no usable weight.
     """
 
-    def __init__(self, checks: Sequence[CheckSpec]) -> None:
+    def __init__(self, checks: Sequence[CheckSpec], resources: Resources | None = None) -> None:
         self._checks = tuple(checks)
+        self._resources = resources or Resources()
         seen: set[str] = set()
         for check in self._checks:
             problem = "its id is used twice" if check.id in seen else _problem(check)
@@ -43,7 +53,9 @@ class CheckVerifier:
                     mend="correct the check's declaration",
                 )
             seen.add(check.id)
-        self._digest = digest({"judge": JUDGE_VERSION, "checks": self._checks})
+        asks = any(isinstance(rule, JudgeCheck) for check in self._checks for rule in rules_in(check.rule))
+        prompt = {"prompt": PROMPT_VERSION} if asks else {}
+        self._digest = digest({"judge": JUDGE_VERSION, "checks": self._checks, **prompt})
 
     @property
     def checks(self) -> tuple[CheckSpec, ...]:
@@ -61,15 +73,19 @@ class CheckVerifier:
         Raises:
             InfrastructureError: one of them cannot be judged; there is no default verdict.
         """
-        with States(evidence) as states:
+        with States(evidence, self._resources) as states:
             judged = tuple(self._one(check, states) for check in self._checks)
         return Verdict(checks=judged, verifier_digest=self._digest)
 
     def _one(self, spec: CheckSpec, states: States) -> Check:
         try:
-            passed, found = judge(spec.rule, states)
+            passed, found, votes = judge(spec.rule, states)
         except InfrastructureError:
             raise
+        except FlightschoolError as error:  # a key that is not in the environment, a sandbox that cannot be specified
+            raise InfrastructureError(
+                error.what, where=error.where or f"check {spec.id}", expected=error.expected, mend=error.mend
+            ) from error
         except Exception as error:  # the judge's own fault must never become a 0 or a 1
             raise InfrastructureError(
                 f"judging raised {type(error).__name__}: {error}",
@@ -77,32 +93,34 @@ class CheckVerifier:
                 expected="a verdict",
                 mend="mend the check or the verifier; the attempt is judged again from its stored evidence",
             ) from error
-        return Check(id=spec.id, kind=spec.kind, weight=spec.weight, passed=passed, evidence=found, author=spec.author)
+        return Check(
+            id=spec.id,
+            kind=spec.kind,
+            weight=spec.weight,
+            passed=passed,
+            evidence=found,
+            author=spec.author,
+            votes=votes,
+        )
 
 
 def _problem(check: CheckSpec) -> str:
     """Why a check is not usable, or an empty string."""
     if not 0.0 < check.weight < math.inf:
         return f"weight {check.weight} is not a positive number"
-    rule = check.rule
-    if isinstance(rule, SqlCheck):
-        return _sql_problem(rule)
-    if isinstance(rule, CallCheck):
-        if rule.least <= 0 and rule.most is None:
-            return "any number of calls would pass"
-        if rule.most is not None and rule.most < max(rule.least, 0):
-            return f"no number of calls is at least {rule.least} and at most {rule.most}"
-    if isinstance(rule, AnswerCheck) and not all(text.strip() for text in rule.contains or ("",)):
-        return "an empty text is in every answer"
-    return ""
+    return problem_of(check.rule)
 
 
-def _sql_problem(rule: SqlCheck) -> str:
-    match = _CLOCK.search(rule.query)
-    if match is not None:
-        return f"the query depends on {match.group()!r}, which differs from run to run"
-    for row in rule.expected:
-        for value in row:
-            if isinstance(value, dict | list | tuple):
-                return f"a query cannot return {value!r}"
-    return ""
+def rules_in(rule: CheckRule) -> Iterator[CheckRule]:
+    """A rule with those inside it."""
+    yield rule
+    inner: list[CheckRule | None] = []
+    if isinstance(rule, PanelCheck):
+        inner = [member.rule for member in rule.members]
+    elif isinstance(rule, MilestoneCheck):
+        inner = [milestone.state for milestone in rule.milestones]
+    elif isinstance(rule, MinefieldCheck):
+        inner = [*(mine.state for mine in rule.mines), *(milestone.state for milestone in rule.milestones)]
+    for one in inner:
+        if one is not None:
+            yield from rules_in(one)

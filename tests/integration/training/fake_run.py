@@ -1,4 +1,8 @@
-"""A run without torch: ``fake_run.py RUN_DIR NUM_TASKS MODE [SECONDS]``. Groups take random time and random tokens."""
+"""A run without torch: ``fake_run.py RUN_DIR NUM_TASKS MODE [SECONDS [FAULT]]``. Groups take random time and tokens.
+
+``FAULT`` makes generation lie: ``shuffle`` reverses the version tags of a completion, ``lag`` samples under the version
+before the published one and says so.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +35,12 @@ HERE = Path(__file__).parent
 class FakeGeneration:
     """Members sample token by token under whatever version is in force, with lognormal lengths."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float, fault: str = "") -> None:
+        self._seconds, self._fault = seconds, fault
         self._step = 0
 
     async def apply_weights(self, version: WeightsVersion) -> None:
-        self._step = version.step
+        self._step = max(0, version.step - 1) if self._fault == "lag" else version.step
 
     async def close(self) -> None:
         pass
@@ -55,7 +59,8 @@ class FakeGeneration:
         for _ in range(max(1, round(chance.lognormvariate(1.0, 0.8)))):
             steps.append(self._step)
             await asyncio.sleep(self._seconds)
-        runs = tuple(VersionRun(step=step, count=1) for step in steps)
+        told = reversed(steps) if self._fault == "shuffle" else steps
+        runs = tuple(VersionRun(step=step, count=1) for step in told)
         outcome = 0.5 if flat else float(index == 0)
         return Attempt(
             id=f"{group}:{index}",
@@ -92,7 +97,7 @@ class FakeGeneration:
         )
 
 
-def main(run_dir: Path, num_tasks: int, mode: str, seconds: float) -> None:
+def main(run_dir: Path, num_tasks: int, mode: str, seconds: float, fault: str) -> None:
     settings = TrainingSettings.model_validate(
         {
             "mode": mode,
@@ -109,7 +114,7 @@ def main(run_dir: Path, num_tasks: int, mode: str, seconds: float) -> None:
     ]
 
     def station(settings: TrainingSettings, spec: TrainerSpec) -> GenerationStation:
-        return FakeGeneration(seconds)
+        return FakeGeneration(seconds, fault)
 
     result = run_incarnation(
         RunStart(run="fake", model="none", settings=settings.model_dump_json()),
@@ -132,4 +137,10 @@ def main(run_dir: Path, num_tasks: int, mode: str, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], float(sys.argv[4]) if len(sys.argv) > 4 else 0.001)
+    main(
+        Path(sys.argv[1]),
+        int(sys.argv[2]),
+        sys.argv[3],
+        float(sys.argv[4]) if len(sys.argv) > 4 else 0.001,
+        sys.argv[5] if len(sys.argv) > 5 else "",
+    )

@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightschool.training.loss import Limits, LossSums, policy_loss, score_tokens
+from flightschool.training.algorithms import LossShape
+from flightschool.training.loss import LossSums, policy_loss, score_tokens
 
-LIMITS = Limits(clip_low=0.2, clip_high=0.28, tis_cap=2.0)
+LIMITS = LossShape(ratio_low=1.0 - 0.2, ratio_high=1.0 + 0.28)
 
 
 def one(theta: float, old: float, behaviour: float, advantage: float) -> tuple[float, float, LossSums]:

@@ -12,7 +12,8 @@ from torch import Tensor
 from flightschool.engines import CausalAttention, Transformer, TransformerConfig, load_model
 from flightschool.errors import InfrastructureError, TokenContractError
 from flightschool.records import SpanKind, TokenSpan, VersionRun
-from flightschool.training.loss import Limits, policy_loss
+from flightschool.training.algorithms import ALGORITHMS, CORRECTIONS, KlTerm, LossShape
+from flightschool.training.loss import Members, policy_loss
 from flightschool.training.messages import Manifest, TrainerSpec, TrainGroup, TrainMember
 from flightschool.training.packing import pack_group
 from flightschool.training.publisher import WeightsReader
@@ -59,13 +60,14 @@ def random_group(seed: int = 0, size: int = 4, version: int = 0) -> TrainGroup:
     return TrainGroup(id="g", members=tuple(members))
 
 
-def plain_losses(model: Transformer, group: TrainGroup, limits: Limits) -> Tensor:
-    """The same losses the naive way: one forward a root-leaf path, full logits, spans counted once."""
+def plain_losses(model: Transformer, group: TrainGroup, shape: LossShape) -> Tensor:
+    """The same losses the naive way: one forward a root-leaf path, full logits, spans counted once, member by
+    member."""
     total = torch.zeros(())
     for member in group.members:
         by_id = {span.id: span for span in member.spans}
         parents = {span.parent for span in member.spans}
-        counted: set[int] = set()
+        sampled: dict[int, Tensor] = {}
         for leaf in member.spans:
             if leaf.id in parents:
                 continue
@@ -78,27 +80,40 @@ def plain_losses(model: Transformer, group: TrainGroup, limits: Limits) -> Tenso
             logprobs = model.logits(hidden[:-1]).log_softmax(-1).gather(1, ids[1:, None]).squeeze(1)
             place = 0
             for span in path:
-                if span.kind is SpanKind.COMPLETION and span.id not in counted:
-                    counted.add(span.id)
-                    mine = logprobs[place - 1 : place - 1 + len(span.token_ids_T)]
-                    behaviour = torch.tensor(span.logprobs_T)
-                    advantages = torch.full_like(mine, member.advantage)
-                    total = total + policy_loss(mine, mine, behaviour, advantages, limits)[0]
+                if span.kind is SpanKind.COMPLETION and span.id not in sampled:
+                    sampled[span.id] = logprobs[place - 1 : place - 1 + len(span.token_ids_T)]
                 place += len(span.token_ids_T)
+        mine = torch.cat(list(sampled.values()))
+        behaviour = torch.cat([torch.tensor(by_id[id_].logprobs_T) for id_ in sampled])
+        advantages = torch.full_like(mine, member.advantage)
+        one = Members(torch.zeros(len(mine), dtype=torch.long))
+        total = total + policy_loss(mine, mine, behaviour, advantages, shape, members=one)[0]
     return total
 
 
+SHAPES = {
+    "grpo": LossShape(),
+    "gspo": msgspec.structs.replace(ALGORITHMS["gspo"].shape, ratio_low=0.5, ratio_high=2.0),
+    "cispo": ALGORITHMS["cispo"].shape,
+    "sequence": LossShape(correction=CORRECTIONS["sequence_tis"], denominator="sequence_mean"),
+    "geometric": LossShape(correction=msgspec.structs.replace(CORRECTIONS["geometric"], low=0.9, high=1.2)),
+    "kl": LossShape(kl=KlTerm(weight=0.3, reference="sampling")),
+}
+
+
 @pytest.mark.parametrize("max_tokens", [1 << 30, 30])
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(("tied", "name"), [(True, "grpo"), *((False, name) for name in SHAPES)])
 def test_shared_prefix_gives_the_losses_and_gradients_of_whole_sequences(
-    tiny_config: TransformerConfig, max_tokens: int, tied: bool
+    tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch, max_tokens: int, tied: bool, name: str
 ) -> None:
+    monkeypatch.setattr("flightschool.training.trainer.HEAD_CHUNK", 7)  # members must not be cut by chunks of the head
+    shape = SHAPES[name]
     config = msgspec.structs.replace(tiny_config, tied_embeddings=tied)
     model = Transformer(config).initialise(seed=3, std=0.2)
     group = random_group()
-    expected = plain_losses(model, group, Limits())
+    expected = plain_losses(model, group, shape)
     expected.backward()  # type: ignore[no-untyped-call]
-    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    gradients = {key: p.grad.clone() for key, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
 
     loss = 0.0
@@ -106,12 +121,12 @@ def test_shared_prefix_gives_the_losses_and_gradients_of_whole_sequences(
         attention = SharedPrefixAttention(pack)
         hidden = model(torch.tensor(pack.tokens_N), torch.tensor(pack.positions_N), attention)
         leaf = hidden.detach().requires_grad_(True)
-        loss += head_losses(model.logits, leaf, PackTensors.of(pack, torch.device("cpu")), Limits()).loss
+        loss += head_losses(model.logits, leaf, PackTensors.of(pack, torch.device("cpu")), shape).loss
         hidden.backward(leaf.grad)
     assert loss == pytest.approx(float(expected.detach()), abs=1e-5)
-    for name, parameter in model.named_parameters():
+    for key, parameter in model.named_parameters():
         assert parameter.grad is not None
-        torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(parameter.grad, gradients[key], atol=1e-5, rtol=1e-4)
 
 
 def trainer(

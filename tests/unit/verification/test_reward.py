@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from flightschool.config import parse_settings
+from flightschool.digest import digest
 from flightschool.errors import ConfigError, InfrastructureError, InputError
 from flightschool.records import Check, CheckKind, Verdict
 from flightschool.verification import OutcomeReward, RewardSettings
@@ -145,3 +147,44 @@ def test_every_correct_unviolated_reward_is_above_every_other(
     assert 0.0 <= bad.total < good.total <= 1.0
     assert good.success
     assert not bad.success
+
+
+def test_the_budget_of_tokens_by_hand() -> None:
+    thrifty = RewardSettings(process_share=0.0, latency_share=0.0, thinking_share=0.2, thinking_budget=100)
+    compose = OutcomeReward(thrifty).compose
+    for tokens, term in ((0, 1.0), (100, 1.0), (150, 0.5), (200, 0.0), (10**9, 0.0)):
+        reward = compose(verdict((F, True, 1.0)), 0.0, tokens)
+        assert reward.thinking == pytest.approx(term)
+        assert reward.total == pytest.approx(0.8 + 0.2 * term)
+    wrong = compose(verdict((F, False, 1.0)), 0.0, 10)
+    assert (wrong.thinking, wrong.total) == (0.0, 0.0)
+    for uncounted in (None, -1):
+        with pytest.raises(InputError, match="budget"):
+            compose(verdict((F, True, 1.0)), 0.0, uncounted)
+
+
+def test_without_a_budget_nothing_of_it_is_kept() -> None:
+    reward = OutcomeReward(CHOSEN).compose(verdict((F, True, 1.0)), 0.0, 5)
+    assert "thinking" not in msgspec.to_builtins(reward)
+    assert OutcomeReward(RewardSettings(thinking_budget=5)).digest != OutcomeReward().digest
+
+
+def test_the_default_reward_has_the_digest_it_always_had() -> None:
+    assert OutcomeReward().digest == digest(
+        {
+            "reward": "outcome/1",
+            "partial_cap": 0.5,
+            "process_share": 0.1,
+            "latency_share": 0.1,
+            "latency_low_ms": 1000.0,
+            "latency_high_ms": 30000.0,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "table", [{"thinking_share": 0.1}, {"thinking_share": 0.2, "thinking_budget": 5}, {"thinking_budget": -1}]
+)
+def test_budgets_that_could_not_be_kept_are_refused(table: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        parse_settings(dict(table), RewardSettings, where="reward")

@@ -1,45 +1,52 @@
-"""Algorithms: pure functions from an episode group to credits, one file each, and the table of them.
+"""Algorithms: pure functions from an episode group to credits, one file each, and the shape of the loss as data.
 
-The trainer does not know which algorithm runs: it sees advantages and a denominator.
+The trainer does not know which algorithm runs: it sees advantages and a shape.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
-
-from flightschool.records import EpisodeGroup
+from flightschool.training.algorithms.apart import MakeCredits, apart
+from flightschool.training.algorithms.cispo import cispo
 from flightschool.training.algorithms.control import shuffle_rewards
+from flightschool.training.algorithms.corrections import CORRECTIONS
+from flightschool.training.algorithms.dapo import Overlong, dapo, overlong_penalty
+from flightschool.training.algorithms.decoupled_ppo import decoupled_ppo
 from flightschool.training.algorithms.down_sampling import most_spread
 from flightschool.training.algorithms.dr_grpo import dr_grpo
 from flightschool.training.algorithms.grpo import grpo
-from flightschool.training.algorithms.terms import GroupCredits, TermWeights
+from flightschool.training.algorithms.gspo import gspo
+from flightschool.training.algorithms.plan import ALGORITHMS, Algorithm, algorithm_of
+from flightschool.training.algorithms.reinforce_pp import reinforce_pp
+from flightschool.training.algorithms.rloo import rloo
+from flightschool.training.algorithms.shapes import Correction, Denominator, KlTerm, LossShape
+from flightschool.training.algorithms.terms import GroupCredits, TermWeights, term_shares
+from flightschool.training.algorithms.turns import TurnQuality, turn_credits, turn_quality
 
 __all__ = [
     "ALGORITHMS",
+    "CORRECTIONS",
     "Algorithm",
+    "Correction",
+    "Denominator",
     "GroupCredits",
+    "KlTerm",
+    "LossShape",
+    "MakeCredits",
+    "Overlong",
     "TermWeights",
+    "TurnQuality",
+    "algorithm_of",
+    "apart",
+    "cispo",
+    "dapo",
+    "decoupled_ppo",
     "dr_grpo",
     "grpo",
+    "gspo",
     "most_spread",
+    "overlong_penalty",
+    "reinforce_pp",
+    "rloo",
     "shuffle_rewards",
+    "term_shares",
+    "turn_credits",
+    "turn_quality",
 ]
-
-Denominator = Literal["token_mean", "constant"]
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """How groups become credits, and what the summed loss of a step is divided by."""
-
-    credits: Callable[[EpisodeGroup, TermWeights], GroupCredits]
-    denominator: Denominator
-    """``token_mean``: trained tokens of the step. ``constant``: members of the step × the token budget of one."""
-
-
-ALGORITHMS: Mapping[str, Algorithm] = {
-    "grpo": Algorithm(grpo, "token_mean"),
-    "dr_grpo": Algorithm(dr_grpo, "constant"),
-}

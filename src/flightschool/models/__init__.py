@@ -1,0 +1,23 @@
+"""A plain text-model client for judges and simulated users: the OpenAI chat format over HTTP.
+
+Policies under training are not asked this way: they run in ``engines``, token-exact. ``httpx2`` is imported when a
+client is made.
+"""
+
+from flightschool.models.client import ChatClient, Retries
+from flightschool.models.endpoint import ChatModel, Completion, Endpoint, RefusedRequestError, parse_endpoint
+from flightschool.models.loopback import Cassette, LoopbackServer, Reply, chat_reply
+
+__all__ = [
+    "Cassette",
+    "ChatClient",
+    "ChatModel",
+    "Completion",
+    "Endpoint",
+    "LoopbackServer",
+    "RefusedRequestError",
+    "Reply",
+    "Retries",
+    "chat_reply",
+    "parse_endpoint",
+]

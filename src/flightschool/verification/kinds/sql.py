@@ -1,0 +1,91 @@
+"""A query on the end state returns exactly the expected rows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from flightschool.errors import InfrastructureError
+from flightschool.records import Evidence, Json, SqlCheck
+from flightschool.verification.images import QueryFailedError, Row, broken_state, is_sqlite, query, sealed
+from flightschool.verification.kinds.base import Finding, Kind, show
+from flightschool.verification.states import States
+
+__all__ = ["SQL"]
+
+_CLOCK = re.compile(r"'now'|\bcurrent_(?:timestamp|date|time)\b|\brandom(?:blob)?\s*\(", re.IGNORECASE)
+
+
+def _judge(rule: SqlCheck, states: States) -> Finding:
+    if not is_sqlite(states.evidence.end_state):
+        raise broken_state("a query needs an SQLite state, and this state is none", where=rule.query[:200])
+    try:
+        found = query(states.end(), rule.query)
+    except QueryFailedError as error:
+        return _only_the_end_fails(rule, states.evidence, error)
+    passed = _same_rows(found, rule.expected, ordered=_orders(rule.query))
+    shown = show([list(row) for row in found])
+    return Finding(passed, f"found {shown}" if passed else f"found {shown}, expected {show(rule.expected)}")
+
+
+def _only_the_end_fails(rule: SqlCheck, evidence: Evidence, failure: QueryFailedError) -> Finding:
+    """Not passed if the query works on the initial state; otherwise the check itself is broken."""
+    with sealed(evidence.initial_state) as connection:
+        try:
+            query(connection, rule.query)
+        except QueryFailedError as error:
+            raise InfrastructureError(
+                f"a check's query fails on the initial state: {error}",
+                where=rule.query[:200],
+                expected="a query that can be answered before the episode begins",
+                mend="mend the check",
+            ) from failure
+    return Finding(False, f"the query fails on the end state alone: {failure}")
+
+
+@lru_cache(maxsize=4096)
+def _orders(text: str) -> bool:
+    """Whether the query orders its result: an ORDER BY outside of literals, comments and parentheses."""
+    bare = re.sub(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
+    depth_zero: list[str] = []
+    depth = 0
+    for char in bare:
+        depth += (char == "(") - (char == ")")
+        depth_zero.append(char if depth == 0 else " ")
+    return re.search(r"\border\s+by\b", "".join(depth_zero), flags=re.IGNORECASE) is not None
+
+
+def _same_rows(found: Sequence[Row], expected: Sequence[Sequence[Json]], ordered: bool) -> bool:
+    left = [tuple(map(_normal, row)) for row in found]
+    right = [tuple(map(_normal, row)) for row in expected]
+    return left == right if ordered else Counter(left) == Counter(right)
+
+
+def _normal(value: Json) -> Json:
+    """Numbers compare by value to nine significant digits: sums of floats carry noise that means nothing."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float):
+        rounded = float(f"{value:.9g}")
+        return int(rounded) if rounded.is_integer() else rounded
+    return value
+
+
+def _problem(rule: SqlCheck) -> str:
+    match = _CLOCK.search(rule.query)
+    if match is not None:
+        return f"the query depends on {match.group()!r}, which differs from run to run"
+    for row in rule.expected:
+        for value in row:
+            if isinstance(value, dict | list | tuple):
+                return f"a query cannot return {value!r}"
+    return ""
+
+
+def _expected(rule: SqlCheck) -> Iterator[Json]:
+    return (cell for row in rule.expected for cell in row)
+
+
+SQL = Kind(_judge, _problem, _expected)
