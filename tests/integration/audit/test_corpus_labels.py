@@ -1,0 +1,130 @@
+"""Every label of the unseen half of the corpus is shown by running it: proofs, attacks, the solution, doing nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flightschool.records import Outcome
+from flightschool.rollouts.terminal import Episode, Result, find_tasks, parse_policy, run_episodes
+from flightschool.testing.corpus import CorpusTask, read_corpus
+
+pytestmark = pytest.mark.integration
+
+CORPUS = Path(__file__).parents[2] / "corpus" / "audit"
+TASKS = {task.id: task for task in read_corpus(CORPUS / "unseen")}
+NUM_FLAKY = 16
+"""Repeats of a flaky solution. Each fails a third to two thirds of the time, so all alike is one in 600."""
+
+
+def sample() -> list[str]:
+    """One task of each verdict, and a second one of the two large classes."""
+    by_verdict: dict[str, list[str]] = {}
+    for task in TASKS.values():
+        by_verdict.setdefault(task.verdict, []).append(task.id)
+    return [i for verdict, ids in by_verdict.items() for i in ids[: 2 if verdict in ("sound", "exploitable") else 1]]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    why = _no_sandbox()
+    if why:
+        pytest.skip(why)
+    return tmp_path_factory.mktemp("images")
+
+
+class Rolls:
+    """Runs policies on one unpacked task."""
+
+    def __init__(self, task: CorpusTask, folder: Path, images: Path) -> None:
+        self.task = task
+        self.folder = task.unpack(folder / "tasks")
+        self.programs = task.unpack_programs(folder / "programs")
+        self.images = images
+
+    def __call__(self, policy: str, num: int = 1) -> list[Result]:
+        tasks, chosen = find_tasks(self.folder), parse_policy(policy)
+        return run_episodes(tasks, chosen, num=num, seed=1, run="corpus", images=self.images)
+
+    def passes(self, policy: str, num: int = 1) -> list[bool | None]:
+        """Of each episode whether it passed; None: it has no verdict."""
+        passed: list[bool | None] = []
+        for result in self(policy, num):
+            assert isinstance(result, Episode), result
+            reward = result.attempt.reward
+            assert (reward is None) == (result.attempt.outcome is Outcome.INFRA_FAILURE)
+            passed.append(None if reward is None else reward.total >= self.task.pass_mark)
+        return passed
+
+
+def show(rolls: Rolls) -> None:
+    """Run what proves the label."""
+    task = rolls.task
+    if task.verdict == "unaudited":
+        assert not isinstance(rolls("oracle")[0], Episode)
+        return
+    if task.verdict == "broken-oracle":
+        assert True not in rolls.passes("oracle", 2)
+        return
+    if task.verdict == "flaky":
+        assert set(rolls.passes("oracle", NUM_FLAKY)) == {True, False}
+        assert rolls.passes("noop") == [False]
+        return
+    num = 3 if task.verdict in ("sound", "refuses-correct-work") else 1
+    assert rolls.passes("oracle", num) == [True] * num
+    if task.proof is not None:
+        wanted = {"passes": True, "refused": False, "no-verdict": None}[task.shows]
+        assert rolls.passes(f"script:{rolls.programs / task.proof.path}") == [wanted]
+    if task.verdict in ("sound", "refuses-correct-work"):
+        assert rolls.passes("noop") == [False]
+    if task.verdict == "sound":
+        for attack in (*(rolls.programs / file.path for file in task.attacks), CORPUS / "battery.sh"):
+            assert rolls.passes(f"script:{attack}") == [False], attack.name
+
+
+def _check(task: CorpusTask, tmp_path: Path, images: Path) -> None:
+    missing = [name for name in task.programs if not shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")]
+    if missing:
+        pytest.skip(f"this machine's programs lack {', '.join(missing)}")
+    show(Rolls(task, tmp_path, images))
+
+
+@pytest.mark.parametrize("name", sample())
+def test_labels_of_a_sample_are_true(name: str, tmp_path: Path, images: Path) -> None:
+    _check(TASKS[name], tmp_path, images)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_all_labels_are_true(name: str, tmp_path: Path, images: Path) -> None:
+    _check(TASKS[name], tmp_path, images)
+
+
+def test_the_half_is_large_and_broad_enough() -> None:
+    flawed = [task for task in TASKS.values() if task.verdict != "sound"]
+    assert len(flawed) >= 60
+    assert len(TASKS) - len(flawed) >= 30
+    assert len({row for task in flawed for row in task.rows}) >= 30
+    assert sum(bool(task.pytest) for task in TASKS.values()) >= 20
+
+
+def _no_sandbox() -> str:
+    if not sys.platform.startswith("linux"):
+        return "sandboxes need Linux"
+
+    async def try_out() -> Any:
+        from flightschool.sandbox import NativeProvider
+
+        provider = NativeProvider()
+        try:
+            return await provider.try_out()
+        finally:
+            await provider.aclose()
+
+    tried = asyncio.run(try_out())
+    return "" if tried.works else f"no native sandbox: {tried}"
