@@ -340,7 +340,7 @@ class TrainBurst(Protocol):
 
 
 class TraceImporter(Protocol):
-    """One trace format; one file each under ``traces/``."""
+    """One trace format; one file each under ``traces/formats/``."""
 
     format: str
 

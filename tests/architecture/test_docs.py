@@ -35,8 +35,11 @@ def verbs(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if runnable(d)], ids=lambda d: d.name)
-def test_examples_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run(
+    document: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Commands of one document run one after the other, beginning in an empty folder."""
+    monkeypatch.setenv("FLIGHTSCHOOL_KEYS", str(tmp_path_factory.mktemp("keys")))
     monkeypatch.chdir(tmp_path)
     for expected, line in runnable(document):
         words = shlex.split(line, comments=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from flightschool.cli import output
-from flightschool.cli.references import open_environment, workspace_if_any
+from flightschool.cli.references import is_path, open_environment, workspace_if_any
 from flightschool.cli.verb import verb
 
 if TYPE_CHECKING:
-    from flightschool.records import TaskAudit
+    from flightschool.records import Finding, TaskAudit
 
 __all__ = ["register"]
 
@@ -22,18 +23,56 @@ MOST_SHOWN = 25
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    verb(app, "audit", example="flightschool audit desk --json")(audit)
+    verb(app, "audit", example="flightschool audit ./tasks --json")(audit)
 
 
 def audit(
-    environment: str = typer.Argument(..., metavar="E", help="Environment: a name, or a path."),
-    task: list[str] = typer.Option([], "--task", help="Audit only this task; may be repeated."),
+    paths: list[str] = typer.Argument(
+        ..., metavar="E|PATH...", help="An environment (name or .py), or folders of tasks or of many tasks."
+    ),
+    task: list[str] = typer.Option([], "--task", help="Audit only this task of an environment; may be repeated."),
     seed: int = typer.Option(0, "--seed", help="Seed of the mutants and random policies."),
+    static: bool = typer.Option(False, "--static", help="Read task folders only; nothing is run, no task is sound."),
+    fix: Path | None = typer.Option(None, "--fix", help="Write repaired copies of task folders here, audited again."),
+    repeats: int = typer.Option(20, "--repeats", min=1, help="Plays of each folder's reference solution."),
+    fresh: bool = typer.Option(
+        False, "--fresh/--resume", help="Audit folders anew instead of going on after those finished earlier."
+    ),
 ) -> None:
     """Audit the reward of every task; ends with 1 when any task is not sound.
 
     In a workspace the verdicts are kept: only tasks that are sound as they are now may train.
     """
+    from flightschool.errors import InputError
+
+    folders = [path for path in paths if is_path(path) and not path.partition("?")[0].endswith(".py")]
+    if not folders and len(paths) == 1:
+        if static or fix is not None:
+            raise InputError(
+                "an environment is audited by playing in it",
+                where="--static" if static else "--fix",
+                expected="folders of tasks",
+                mend="leave the option out",
+            )
+        _audit_environment(paths[0], task, seed)
+        return
+    if len(folders) < len(paths):
+        raise InputError(
+            "environments and folders cannot be audited together",
+            where=" ".join(paths),
+            expected="one environment, or any number of folders",
+            mend="audit them one after the other; a folder's path has a / or begins with a dot",
+        )
+    if task:
+        raise InputError(
+            "tasks of folders are named by their paths", where="--task", expected="paths", mend="name the folders"
+        )
+    from flightschool.cli.audit_folders import audit_folders_verb
+
+    audit_folders_verb(folders, static=static, fix=fix, repeats=repeats, fresh=fresh, seed=seed)
+
+
+def _audit_environment(environment: str, task: Sequence[str], seed: int) -> None:
     from flightschool.audit import audit_environment, save_audits
     from flightschool.records import AuditVerdict
     from flightschool.verification import current_reward
@@ -49,15 +88,46 @@ def audit(
         space.close()
     counts = Counter(found.verdict.value for found in audits)
     _tell(audits, counts)
+    told = {verdict.value: counts[verdict.value] for verdict in AuditVerdict if counts[verdict.value]}
     output.finish(
         {
             "env": world.name,
             "env_digest": world.digest,
-            "tasks": list(audits),
-            "counts": {verdict.value: counts[verdict.value] for verdict in AuditVerdict if counts[verdict.value]},
+            "tasks": [_row(found, environment) for found in audits],
+            "counts": told,
+            "summary": {"num_tasks": len(audits), "verdicts": told},
         },
         fell_short=any(found.verdict is not AuditVerdict.SOUND for found in audits),
     )
+
+
+def _row(found: TaskAudit, environment: str) -> dict[str, Any]:
+    """One task in the shape of the command-line contract, with the fields of its record."""
+    return {
+        "id": found.task,
+        "path": environment,
+        "verdict": found.verdict.value,
+        "findings": [_finding(one) for one in found.findings],
+        "task": found.task,
+        "environment": found.environment,
+        "task_digest": found.task_digest,
+        "verifier_digest": found.verifier_digest,
+    }
+
+
+def _finding(found: Finding) -> dict[str, Any]:
+    """A finding of an environment: its probe is its class, and what was played is a list of calls."""
+    barring = found.severity.value == "barring"
+    actions = found.evidence.split("; ") if found.evidence and barring and "{" in found.evidence else []
+    return {
+        "class": found.probe,
+        "severity": found.severity.value,
+        "confirmed": barring,
+        "what": found.what,
+        "evidence": {"actions": actions, "observed": found.evidence or found.what},
+        "mend": "",
+        "probe": found.probe,
+    }
 
 
 def _tell(audits: Sequence[TaskAudit], counts: Counter[str]) -> None:

@@ -1,95 +1,45 @@
-"""``eval freeze · run · compare``: measuring on a suite that was frozen before the training began."""
+"""``eval list · run · compare``: measuring on a suite that was frozen before the training began."""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 import typer
 
-from flightschool.cli import output
-from flightschool.cli.references import (
-    actor,
-    check_name,
-    fault_profile,
-    open_environment,
-    policy,
-    reopen_environment,
-    workspace,
-)
+from flightschool.cli import eval_holdout, eval_upkeep, eval_validity, output
+from flightschool.cli.candidates import candidate_digest
+from flightschool.cli.references import actor, fault_profile, policy, reopen_environment, workspace
 from flightschool.cli.verb import group, verb
-from flightschool.errors import InputError, NotFoundError
+from flightschool.errors import GateError, NotFoundError
+from flightschool.records import Record
 
 if TYPE_CHECKING:
     from flightschool.evaluation import Comparison, EvaluationRun, Summary
+    from flightschool.lineage import KinCounts
     from flightschool.perturbation import FaultProfile
     from flightschool.protocols import Environment
-    from flightschool.records import Suite
+    from flightschool.records import Attempt, Suite
     from flightschool.store import Workspace
 
 __all__ = ["register"]
 
 EVALUATION_KIND = "evaluation"
+SUMMARY_KIND = "evaluation-summary"
+STARTED_KIND = "evaluation-started"
+BATCH = 256
 
 
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
     evaluation = group(app, "eval", "Measure on a suite that was frozen before the training began.")
-    verb(evaluation, "freeze", example="flightschool eval freeze desk --name checkride --strata stratum --holdout 0.1")(
-        freeze
-    )
+    eval_holdout.register(evaluation)
     verb(evaluation, "list", example="flightschool eval list")(list_)
     verb(evaluation, "run", example="flightschool eval run checkride --policy run:my-run --perturb noisy")(run)
     verb(evaluation, "compare", example="flightschool eval compare checkride model:./before run:my-run")(compare)
-
-
-def freeze(
-    environment: str = typer.Argument(..., metavar="E", help="Environment: a name, or a path."),
-    name: str = typer.Option(..., "--name", help="Name of the suite; the sealed part is called NAME-holdout."),
-    strata: str = typer.Option("stratum", "--strata", help="Attribute of tasks that names the stratum."),
-    weights: Path | None = typer.Option(None, "--weights", help="TOML or JSON file: stratum = share of traffic."),
-    holdout: float = typer.Option(0.1, "--holdout", min=0.0, max=0.9, help="Share of families to seal."),
-    fraction: float = typer.Option(0.25, "--fraction", min=0.01, max=0.9, help="Share of families to measure on."),
-    trained: list[str] = typer.Option([], "--trained", help="Stratum that the training will train; may be repeated."),
-    per_family: int | None = typer.Option(None, "--per-family", min=1, help="Most tasks of one family."),
-    seed: int = typer.Option(0, "--seed", help="Which families are taken."),
-) -> None:
-    """Freeze a suite and a sealed holdout, by family; what is left is the training pool."""
-    from flightschool.evaluation import freeze as take
-    from flightschool.evaluation import save_frozen
-
-    check_name(name, "--name")
-    with workspace() as space:
-        frozen = take(
-            open_environment(environment, space),
-            name,
-            strata=strata,
-            weights=_weights(weights) if weights is not None else None,
-            suite_fraction=fraction,
-            holdout_fraction=holdout,
-            seed=seed,
-            trained=trained,
-            max_tasks_per_family=per_family,
-        )
-        save_frozen(space.store, frozen, actor=actor())
-    suite = frozen.suite
-    rows = [(s.name, f"{s.weight:.0%}", s.num_tasks, len(s.families), "yes" if s.trained else "") for s in suite.strata]
-    output.table(f"Suite {name}", ("stratum", "#traffic", "#tasks", "#families", "trained"), rows)
-    sealed = len(frozen.holdout.task_digests) if frozen.holdout is not None else 0
-    output.say(f"{len(suite.task_digests)} tasks frozen, {sealed} sealed, {len(frozen.pool)} left to train on")
-    output.finish(
-        {
-            "suite": suite,
-            "digest": suite.digest,
-            "holdout": frozen.holdout.name if frozen.holdout is not None else None,
-            "num_tasks": len(suite.task_digests),
-            "num_holdout": sealed,
-            "num_pool": len(frozen.pool),
-        }
-    )
+    eval_validity.register(evaluation)
+    eval_upkeep.register(evaluation)
 
 
 def list_() -> None:
@@ -117,7 +67,7 @@ def list_() -> None:
 
 
 def run(
-    suite: str = typer.Argument(..., metavar="S", help="A frozen suite, or a holdout with --reason."),
+    suite: str = typer.Argument(..., metavar="S", help="A frozen suite."),
     policy_text: str = typer.Option(..., "--policy", help="What is measured, see rollout --help."),
     perturb: str | None = typer.Option(None, "--perturb", help="Fault profile: clean, noisy, storm, or a path."),
     repeats: int = typer.Option(1, "--repeats", min=1, help="Attempts at each task."),
@@ -125,18 +75,39 @@ def run(
         0.0, "--temperature", min=0.0, help="Sampling temperature of a model; 0 = greedy."
     ),
     seed: int = typer.Option(0, "--seed", help="Equal seeds pair two evaluations."),
-    reason: str = typer.Option("", "--reason", help="Why a sealed holdout is opened; written to the audit log."),
 ) -> None:
     """Measure a policy on a frozen suite, with intervals."""
-    from flightschool.evaluation import summarise
+    from flightschool.evaluation import latency, summarise
 
     with workspace() as space:
-        frozen, world = _suite(space, suite, reason)
+        frozen, world = _suite(space, suite)
         measured = _measure(space, frozen, world, policy_text, fault_profile(perturb), repeats, temperature, seed)
+        sealed_kin = _sealed_kin(space, frozen, policy_text)
     summary = summarise(measured)
     _tell(summary)
+    output.say(f"lineage: {measured.lineage}" + (f"; {sealed_kin}" if isinstance(sealed_kin, str) else ""))
     output.finish(
-        {"id": measured.id, "policy": policy_text, "summary": summary, "digest": measured.digest},
+        {
+            "id": measured.id,
+            "suite": measured.suite,
+            "policy": policy_text,
+            "accuracy": _figure(summary, "success/weighted"),
+            "latency": {**latency(measured), "mean": _figure(summary, "virtual_ms/weighted")},
+            "risk": {
+                "violations": _figure(summary, "violations/weighted"),
+                "num_violations": sum(len(item.violations) for item in measured.items),
+            },
+            "strata": {name: _figure(summary, f"success/stratum:{name}") for name in measured.weights},
+            "infra": {"missing": summary.num_missing, "low_bound": summary.low_bound, "high_bound": summary.high_bound},
+            "lineage": {
+                "statement": measured.lineage,
+                "num_suspected": len({item.task for item in measured.items if item.suspected}),
+                "sealed": sealed_kin,
+            },
+            "log_head": measured.log_head,
+            "summary": summary,
+            "digest": measured.digest,
+        },
         fell_short=not measured.graded,
     )
 
@@ -156,16 +127,16 @@ def compare(
 
     Ends with 1 when the candidate is worse, or when the comparison is not reliable.
     """
-    from flightschool.evaluation import EvaluationRun
     from flightschool.evaluation import compare as pair
+    from flightschool.evaluation import load_run
 
     with workspace() as space:
-        frozen, world = _suite(space, suite, "")
+        frozen, world = _suite(space, suite)
         profile = fault_profile(perturb)
 
         def found(reference: str) -> EvaluationRun:
             if space.store.has(EVALUATION_KIND, reference):
-                return space.store.get(EVALUATION_KIND, reference, EvaluationRun)
+                return load_run(space.store, reference)
             if ":" not in reference and reference not in ("oracle", "noop", "random"):
                 known = ", ".join(space.store.keys(EVALUATION_KIND)) or "none yet"
                 raise NotFoundError(
@@ -187,15 +158,21 @@ def compare(
 # ------------------------------------------------------------------------------------------------ parts
 
 
-def _suite(space: Workspace, name: str, reason: str) -> tuple[Suite, Environment]:
-    from flightschool.evaluation import load_suite, open_holdout
+def _suite(space: Workspace, name: str) -> tuple[Suite, Environment]:
+    from flightschool.evaluation import load_sealed, load_suite
     from flightschool.records import Suite
 
+    if not space.store.has("suite", name) and space.store.has("sealed-holdout", name):
+        sealed = load_sealed(space.store, name)
+        raise GateError(
+            f"{name!r} is sealed",
+            where=f"holdout {name}",
+            expected="final acceptance",
+            mend=f"measure on {sealed.suite}; when all is decided: flightschool eval accept {sealed.suite} --policy P",
+        )
     kind = "holdout" if space.store.has("holdout", name) else "suite"
     named = space.store.get(kind, name, Suite)
     world = reopen_environment(named.environment, named.environment_digest, space)
-    if kind == "holdout" and reason:
-        return open_holdout(space.store, name, world, actor=actor(), reason=reason), world
     return load_suite(space.store, name, world), world
 
 
@@ -210,14 +187,42 @@ def _measure(
     seed: int,
 ) -> EvaluationRun:
     """Measure, and keep the evaluation with all its attempts."""
+    from flightschool.cli.ancestry import ancestry
     from flightschool.cli.runbook import PROFILE_KIND
-    from flightschool.evaluation import evaluate
-    from flightschool.records import Attempt
+    from flightschool.evaluation import evaluate, keep_run, kinship, load_design, require_design, summarise
+    from flightschool.governance import AuditLog
     from flightschool.rollouts import Sampling
     from flightschool.verification import current_reward
 
     chosen = policy(policy_text, world, space, Sampling(temperature=temperature, shared="opening"))
     attempts: list[Attempt] = []
+    composition = current_reward(space.store)
+    design = load_design(space.store, suite.name)
+    if design is not None:
+        faults = {} if profile is None else {profile.label: profile.digest}
+        require_design(design, suite, world, composition=composition, faults=faults)
+
+    started = Started(
+        suite=suite.digest,
+        candidate=candidate_digest(policy_text, space),
+        noise="" if profile is None else profile.digest,
+        composition=composition.digest,
+        repeats=repeats,
+        temperature=temperature,
+        seed=seed,
+    )
+    run_id, kept = _begun(space, started)
+
+    def keep() -> None:
+        space.store.put_many(("attempt", attempt.id, attempt) for attempt in attempts)
+        attempts.clear()
+
+    def note(attempt: Attempt) -> None:
+        """Attempts go to the store in batches: a long run neither fills memory nor loses much when it is killed."""
+        attempts.append(attempt)
+        if len(attempts) >= BATCH:
+            keep()
+
     if profile is not None:
         space.store.put(PROFILE_KIND, profile.label, profile)
     with output.progress(f"{policy_text} on {suite.name}", len(suite.task_digests) * repeats) as bar:
@@ -225,41 +230,81 @@ def _measure(
             suite,
             world,
             chosen,
-            composition=current_reward(space.store),
-            run=_free_id(space),
+            composition=composition,
+            run=run_id,
             weather_profile=profile,
             repeats=repeats,
             seed=seed,
             progress=bar.tick,
-            on_attempt=attempts.append,
+            on_attempt=note,
+            kin=kinship(suite, world, ancestry(policy_text, space)),
+            log_head=AuditLog(space.store).head().digest,
+            kept=kept,
         )
-    space.store.put_many(("attempt", attempt.id, attempt) for attempt in attempts)
-    space.store.put(EVALUATION_KIND, measured.id, measured)
+    keep()
+    keep_run(space.store, measured, actor=actor())
+    space.store.delete(STARTED_KIND, run_id)
+    if measured.graded:
+        space.store.put(SUMMARY_KIND, measured.id, summarise(measured))  # opens at once, however long the run was
     return measured
 
 
+class Started(Record, frozen=True, kw_only=True):
+    """An evaluation that has begun and may have been killed; gone when it is finished."""
+
+    suite: str
+    candidate: str
+    """Digest of the candidate's content: other weights under the same name are another evaluation."""
+    noise: str
+    composition: str
+    repeats: int
+    temperature: float
+    seed: int
+
+
+def _begun(space: Workspace, started: Started) -> tuple[str, dict[tuple[str, int], Attempt]]:
+    """The id to measure under, and what is kept of an evaluation of just this kind that was killed."""
+    from flightschool.records import Attempt
+
+    for run_id, known in list(space.store.items(STARTED_KIND, Started)):
+        if known == started and not space.store.has(EVALUATION_KIND, run_id):
+            attempts = [attempt for _, attempt in space.store.items("attempt", Attempt, f"{run_id}:")]
+            output.say(f"{run_id} was cut short: going on with its {len(attempts)} attempts")
+            return run_id, {(attempt.task, attempt.index): attempt for attempt in attempts}
+    run_id = _free_id(space)
+    space.store.put(STARTED_KIND, run_id, started)
+    return run_id, {}
+
+
+def _sealed_kin(space: Workspace, suite: Suite, policy_text: str) -> KinCounts | str | None:
+    """Counts of sealed tasks with kin in the policy's training, or why there are none; None without need."""
+    from flightschool.cli.ancestry import ancestry
+    from flightschool.evaluation import count_sealed_kin, load_sealed
+    from flightschool.governance import KeyRing
+
+    if not space.store.has("sealed-holdout", f"{suite.name}-holdout"):
+        return None
+    card, texts = load_sealed(space.store, suite.name), ancestry(policy_text, space).texts
+    if not texts:
+        return None
+    try:
+        return count_sealed_kin(card, texts, KeyRing(outside=space.root), role=card.role)
+    except GateError as error:
+        return f"not compared with the sealed part: {error.what}"
+
+
+def _figure(summary: Summary, name: str) -> dict[str, float] | None:
+    """One measurement in the keys of the contract; None where it could not be made."""
+    found = next((m for m in summary.measurements if m.name == name), None)
+    return None if found is None else {"mean": found.value, "low": found.low, "high": found.high, "n": found.num_items}
+
+
 def _free_id(space: Workspace) -> str:
-    number = len(space.store.keys(EVALUATION_KIND)) + 1
-    while space.store.has(EVALUATION_KIND, f"eval-{number:04d}"):
+    taken = {*space.store.keys(EVALUATION_KIND), *space.store.keys(STARTED_KIND)}
+    number = len(taken) + 1
+    while f"eval-{number:04d}" in taken:
         number += 1
     return f"eval-{number:04d}"
-
-
-def _weights(path: Path) -> Mapping[str, float]:
-    """Shares of traffic from a file: one table of numbers."""
-    expected = 'one table: stratum = share, for instance "lookup" = 0.4'
-    try:
-        text = path.read_text(encoding="utf-8")
-        table = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
-        return msgspec.convert(table, dict[str, float])
-    except FileNotFoundError:
-        raise InputError(
-            "file of weights not found", where=str(path), expected=expected, mend="check the path"
-        ) from None
-    except (UnicodeDecodeError, msgspec.MsgspecError, tomllib.TOMLDecodeError) as error:
-        raise InputError(
-            f"not weights: {error}", where=str(path), expected=expected, mend="correct the file"
-        ) from error
 
 
 def _headline(name: str) -> bool:
@@ -298,7 +343,7 @@ def _tell_comparison(comparison: Comparison) -> None:
         ("metric", "#baseline", "#candidate", "#difference", "95 %", "better"),
         shown,
     )
-    judged = "reliable" if comparison.reliable else "NOT reliable"
+    judged = "reliable" if comparison.reliable else f"NOT reliable ({'; '.join(comparison.doubts)}): no winner"
     output.say(
         f"success {comparison.diff:+.3f} ({comparison.low:+.3f} to {comparison.high:+.3f}), {judged}; "
         f"differences below {comparison.mde:.3f} would be missed"

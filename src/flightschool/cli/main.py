@@ -32,6 +32,7 @@ VERB_FILES = (
     "train",
     "runs",
     "eval",
+    "review",
     "log",
     "models",
     "bench",

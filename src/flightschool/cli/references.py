@@ -91,12 +91,15 @@ class EnvironmentReference(Record, frozen=True, kw_only=True):
     reference: str
 
 
-def open_environment(reference: str, space: Workspace | None) -> Environment:
+def open_environment(reference: str, space: Workspace | None, *, whole: bool = False) -> Environment:
     """The environment by name, by name with options (``desk?seed=3``), or by the path of a module that builds it.
+
+    Without the tasks that this workspace has sealed, unless the ``whole`` is asked for (to open what was sealed).
 
     Raises:
         NotFoundError: no such environment.
         InputError: a path that is no module, or code that gives no environment.
+        GateError: the environment still holds what was sealed from it.
     """
     if is_path(reference.partition("?")[0]):
         from flightschool.environments.from_traces import open_code
@@ -116,21 +119,26 @@ def open_environment(reference: str, space: Workspace | None) -> Environment:
 
         environment = load_environment(reference, space)
     if space is not None:
+        from flightschool.governance import served
+
+        environment = environment if whole else served(space.store, environment)
         key = f"{environment.name}/{environment.digest}"
         if not space.store.has(REFERENCE_KIND, key):
             space.store.put(REFERENCE_KIND, key, EnvironmentReference(reference=reference))
     return environment
 
 
-def reopen_environment(name: str, digest: str, space: Workspace) -> Environment:
+def reopen_environment(name: str, digest: str, space: Workspace, *, whole: bool = False) -> Environment:
     """The environment that something was recorded in, as it was named then.
 
     Whether it is still the same is for the caller to see: it may want to name what has changed.
     """
     key = f"{name}/{digest}"
     if space.store.has(REFERENCE_KIND, key):
-        return open_environment(space.store.get(REFERENCE_KIND, key, EnvironmentReference).reference, space)
-    return open_environment(name, space)
+        return open_environment(
+            space.store.get(REFERENCE_KIND, key, EnvironmentReference).reference, space, whole=whole
+        )
+    return open_environment(name, space, whole=whole)
 
 
 def fault_profile(reference: str | None) -> FaultProfile | None:

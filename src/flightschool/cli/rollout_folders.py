@@ -97,6 +97,7 @@ def result_row(result: Result, with_output: bool) -> dict[str, Any]:
     row = {**episode_row(result.attempt), "detail": result.attempt.detail}
     if result.details is not None:
         row["base"] = f"{result.details.base.image} stood in for by {result.details.base.stand_in}"
+        row["stood_in"] = list(result.details.stood_in)
     return {**row, "stages": _stages(result, with_output)}
 
 

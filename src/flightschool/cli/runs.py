@@ -18,6 +18,7 @@ from flightschool.errors import NotFoundError
 
 if TYPE_CHECKING:
     from flightschool.records import Attempt
+    from flightschool.rollouts import Replay
     from flightschool.store import Workspace
 
 __all__ = ["register"]
@@ -75,20 +76,9 @@ def show(run: str = typer.Argument(..., metavar="R", help="A run.")) -> None:
 
 def replay(attempt: str = typer.Argument(..., metavar="ID", help="An attempt, as `runs show` names it.")) -> None:
     """Run a recorded attempt again and compare it byte for byte; ends with 1 when it differs."""
-    from flightschool.rollouts import replay as play_again
-    from flightschool.verification import reward_of
-
     with workspace() as space:
         recorded = _attempt(space, attempt)
-        tokenizer, limits = _tokens(space, recorded)
-        again = play_again(
-            recorded,
-            reopen_environment(recorded.environment, recorded.environment_digest, space),
-            reward_of(space.store, "" if recorded.reward is None else recorded.reward.composition_digest),
-            tokenizer=tokenizer,
-            weather_profile=recorded_profile(space.store, recorded.noise),
-            **limits,
-        )
+        again = _in_terminal(space, recorded) or _in_environment(space, recorded)
     told = "identical" if again.identical else "DIFFERENT"
     output.say(f"{attempt}: {told}", style="green" if again.identical else "red")
     output.finish(
@@ -100,6 +90,32 @@ def replay(attempt: str = typer.Argument(..., metavar="ID", help="An attempt, as
         },
         fell_short=not again.identical,
     )
+
+
+def _in_environment(space: Workspace, recorded: Attempt) -> Replay:
+    from flightschool.rollouts import replay as play_again
+    from flightschool.verification import reward_of
+
+    tokenizer, limits = _tokens(space, recorded)
+    return play_again(
+        recorded,
+        reopen_environment(recorded.environment, recorded.environment_digest, space),
+        reward_of(space.store, "" if recorded.reward is None else recorded.reward.composition_digest),
+        tokenizer=tokenizer,
+        weather_profile=recorded_profile(space.store, recorded.noise),
+        **limits,
+    )
+
+
+def _in_terminal(space: Workspace, recorded: Attempt) -> Replay | None:
+    """The replay of an attempt at a task folder; None: it is none."""
+    from flightschool.rollouts.terminal import TerminalEpisode, parse_policy, replay_terminal
+
+    if not space.store.has("terminal-episode", recorded.id):
+        return None
+    details = space.store.get("terminal-episode", recorded.id, TerminalEpisode)
+    run = space.store.get(ROLLOUT_KIND, recorded.run, RolloutRun)
+    return replay_terminal(recorded, details, parse_policy(run.policy), images=space.data / "images")
 
 
 def report(

@@ -9,11 +9,12 @@ import msgspec
 import typer
 
 from flightschool.cli import output
-from flightschool.cli.references import check_name, existing_path, workspace
+from flightschool.cli.references import actor, check_name, existing_path, workspace
 from flightschool.cli.verb import group, verb
 
 if TYPE_CHECKING:
-    from flightschool.traces import TraceSummary
+    from flightschool.store import Workspace
+    from flightschool.traces import Redactor
 
 __all__ = ["register"]
 
@@ -28,21 +29,54 @@ def register(app: typer.Typer) -> None:
 
 
 def import_(
-    path: str = typer.Argument(..., help="A trace file, or a folder of .json and .jsonl files."),
+    path: str = typer.Argument(..., help="A trace file, or a folder of trace files."),
     name: str = typer.Option(..., "--name", help="Name of the set in the workspace."),
-    format: str = typer.Option("auto", "--format", help="auto, openai-chat, otlp or tau-bench."),
+    format: str = typer.Option(
+        "auto",
+        "--format",
+        help="auto, or one of: anthropic-messages, anthropic-session, atif, codex, inspect, langfuse, langsmith, "
+        "openai-chat, openai-responses, openinference, otlp, swe-agent, tau-bench.",
+    ),
+    strict: bool = typer.Option(False, "--strict", help="Take whatever is missing or doubtful for an error."),
+    redact: bool = typer.Option(
+        True, "--redact/--no-redact", help="Replace secrets, e-mail, phone and card numbers before anything is kept."
+    ),
+    names: Path | None = typer.Option(None, "--names", help="File of names to replace as well, one a line."),
+    state: Path | None = typer.Option(None, "--state", help="Folder of JSON state to redact alike, with --state-out."),
+    state_out: Path | None = typer.Option(None, "--state-out", help="New folder for the redacted state."),
 ) -> None:
     """Import recorded episodes into the workspace: all of them, or none and one error."""
-    from flightschool.traces import import_traces, save_traces, summarise
+    from flightschool.traces import EpisodeReader, StoredTraces, redact_state, save_episodes, summarise
 
     check_name(name, "--name")
+    _check_options(redact, names, state, state_out)
     source = existing_path(path, "trace file")
+    reader = EpisodeReader(source, format, strict=strict)
     with workspace() as space:
-        traces = import_traces(source, format)
-        record = save_traces(space.store, name, traces)
-        summary = summarise(traces)
-    _tell(name, summary)
-    output.finish({"name": name, "digest": record.blob, "traces": _builtins(summary)})
+        redactor = _redactor(space, names) if redact else None
+        with output.progress("episodes") as bar:
+            episodes = _ticking(reader if redactor is None else redactor.episodes(reader), bar)
+            record = save_episodes(
+                space.store,
+                name,
+                episodes,
+                lambda: reader.format,
+                redacted=redact,
+                replaced=None if redactor is None else lambda: redactor.report().num_replaced,
+            )
+        if not redact:
+            _log_unredacted(space, name, source)
+        report = None if redactor is None else redactor.report()
+        if redactor is not None and state is not None and state_out is not None:
+            num_files = redact_state(state, state_out, redactor)
+            output.say(f"{num_files} files of state redacted alike into {state_out}")
+        summary = summarise(StoredTraces(space.store, name))
+    from flightschool.cli.traces_told import tell_redaction, tell_summary
+
+    tell_summary(name, summary, brief=True)
+    tell_redaction(report)
+    told: dict[str, Any] = {"name": name, "digest": record.blob, "traces": _builtins(summary)}
+    output.finish(told | {"redaction": None if report is None else _builtins(report)})
 
 
 def list_() -> None:
@@ -51,58 +85,95 @@ def list_() -> None:
 
     with workspace() as space:
         records = [space.store.get("traces", name, TraceRecord) for name in trace_names(space.store)]
+    said = {True: "yes", False: "no", None: "not said"}
     output.table(
         "Traces",
-        ("name", "format", "#episodes", "#calls"),
-        [(r.name, r.format, r.num_episodes, r.num_calls) for r in records],
+        ("name", "format", "#episodes", "#calls", "redacted"),
+        [(r.name, r.format, r.num_episodes, r.num_calls, said[r.redacted]) for r in records],
     )
     output.finish({"traces": [_builtins(record) for record in records]})
 
 
-def show(name: str = typer.Argument(..., help="Name of a set.")) -> None:
-    """Show what a set holds: tools, errors, turns, strata, and what is missing in it."""
-    from flightschool.traces import load_traces, summarise
+def show(
+    name: str = typer.Argument(..., help="Name of a set."),
+    tool: str | None = typer.Option(None, "--tool", help="Show one tool: errors, schemas, latency."),
+) -> None:
+    """Show what a set holds: tools, errors, intents, room for parallel calls, duplicates, and what is missing."""
+    from flightschool.cli.traces_told import tell_summary, tell_tool
+    from flightschool.errors import NotFoundError
+    from flightschool.traces import StoredTraces, summarise
 
     with workspace() as space:
-        summary = summarise(load_traces(space.store, name))
-    _tell(name, summary)
-    output.finish({"name": name, "traces": _builtins(summary)})
+        summary = summarise(StoredTraces(space.store, name))
+    if tool is None:
+        tell_summary(name, summary)
+        output.finish({"name": name, "traces": _builtins(summary)})
+        return
+    use = next((use for use in summary.tools if use.name == tool), None)
+    if use is None:
+        known = ", ".join(use.name for use in summary.tools[:20]) or "none"
+        raise NotFoundError(f"no tool is called {tool!r}", where=f"traces {name!r}", expected=known, mend="name one")
+    tell_tool(use)
+    output.finish({"name": name, "tool": _builtins(use)})
 
 
 def export(
     name: str = typer.Argument(..., help="Name of a set."),
-    format: str = typer.Option("openai-chat", "--format", help="openai-chat or otlp."),
+    format: str = typer.Option("openai-chat", "--format", help="openai-chat, otlp, atif or inspect."),
     out: Path = typer.Option(..., "--out", help="File to write."),
 ) -> None:
-    """Write a set to a file in an open format."""
+    """Write a set to a file in an open format, and say what the format could not hold."""
+    from flightschool.traces import StoredTraces
     from flightschool.traces import export as write
-    from flightschool.traces import load_traces
 
     with workspace() as space:
-        episodes = load_traces(space.store, name).episodes
-    write(episodes, out, format)
-    output.say(f"{len(episodes)} episodes written to {out}")
-    output.finish({"name": name, "format": format, "out": str(out), "num_episodes": len(episodes)})
+        report = write(StoredTraces(space.store, name), out, format)
+    output.say(f"{report.num_episodes} episodes written to {out}")
+    for what, count in report.losses.items():
+        output.say(f"  not in the file: {what} ({count} episodes)", style="yellow")
+    told = {"name": name, "format": format, "out": str(out), "num_episodes": report.num_episodes}
+    output.finish(told | {"losses": report.losses})
+
+
+def _check_options(redact: bool, names: Path | None, state: Path | None, state_out: Path | None) -> None:
+    from flightschool.errors import InputError
+
+    if not redact and (names is not None or state is not None):
+        raise InputError(
+            "--names and --state say what to redact, --no-redact says not to",
+            where="--no-redact",
+            expected="one or the other",
+            mend="leave out --no-redact",
+        )
+    if (state is None) != (state_out is None):
+        raise InputError(
+            "--state and --state-out go together",
+            where="--state" if state_out is None else "--state-out",
+            expected="the folder of the state, and a new folder for the redacted one",
+            mend="give both",
+        )
+
+
+def _redactor(space: Workspace, names: Path | None) -> Redactor:
+    from flightschool.traces import Redactor, read_names, workspace_key
+
+    return Redactor(workspace_key(space.data), () if names is None else read_names(names))
+
+
+def _ticking(episodes: Any, bar: output.Ticker) -> Any:
+    for episode in episodes:
+        bar.tick()
+        yield episode
+
+
+def _log_unredacted(space: Workspace, name: str, source: Path) -> None:
+    """Keeping originals is a decision, hence in the audit log."""
+    from flightschool.governance import AuditLog
+
+    AuditLog(space.store).append(actor(), "traces imported without redaction", name, {"path": str(source)})
+    output.say("not redacted: the originals are in the workspace; this is noted in the audit log", style="yellow")
 
 
 def _builtins(record: msgspec.Struct) -> dict[str, Any]:
     built: dict[str, Any] = msgspec.to_builtins(record)
     return built
-
-
-def _tell(name: str, summary: TraceSummary) -> None:
-    succeeded = (
-        "" if summary.success_share is None else f", {summary.success_share:.0%} of {summary.num_outcomes} succeeded"
-    )
-    output.say(
-        f"{name}: {summary.num_episodes} episodes ({summary.format}), {summary.num_calls} calls, "
-        f"{summary.error_share:.1%} of them errors{succeeded}"
-    )
-    rows = [(tool.name, tool.effect, tool.num_calls, tool.num_errors, tool.num_episodes) for tool in summary.tools]
-    output.table("", ("tool", "effect", "#calls", "#errors", "#episodes"), rows)
-    if summary.strata:
-        output.table("", ("stratum", "#episodes"), summary.strata.items())
-    if summary.num_issues:
-        output.say(f"{summary.num_issues} issues, the first of them:", style="yellow")
-        for issue in summary.issues[:5]:
-            output.say(f"  {issue}")

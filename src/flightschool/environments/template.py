@@ -21,7 +21,8 @@ _TRAIN = """\
 [environment]
 name = "my-agent"                 # as given to `env build`
 # traces = "traces/example.jsonl" # import these first; without it, the environment must exist
-# format = "auto"                 # auto, openai-chat, otlp, tau-bench
+# format = "auto"                 # thirteen formats are told apart: docs/traces.md
+# redact = true                   # secrets and personal data get pseudonyms before anything is kept
 # state = "state"                 # folder of JSON files: the state that recorded episodes started from
 # code = "./tools.py"             # your own functions answer calls; without it, recordings do
 

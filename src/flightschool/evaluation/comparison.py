@@ -1,23 +1,51 @@
 """Candidate against baseline on the same suite, item by item.
 
 Difference = candidate − baseline. Tasks are paired (same task, same seeds), families are resampled whole, and in the
-headline strata are weighted by traffic. A comparison is *reliable* when it rests on enough families and decides
-something: its interval excludes 0, or a difference worth having would have been seen (its minimal detectable effect is
-small enough), so that "no difference" is a finding and not a lack of data.
+headline strata are weighted by traffic. A comparison is *reliable* when it rests on enough families and its decision
+would come out again:
+
+* a difference is claimed when the interval excludes 0 *and* an independent re-run would show the same sign with
+  probability .95 or more (``statistics.sign_agreement``). The error of a re-run comes from the repeats; with one repeat
+  it is not known and the whole error of the comparison is taken for it, which errs on the careful side;
+* "no difference" is a finding, and no lack of data, when a difference worth having would have been seen (the minimal
+  detectable effect is small enough).
+
+What is not reliable names no winner.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
+from statistics import NormalDist, variance
+
+import msgspec
 
 from flightschool.errors import GateError
-from flightschool.evaluation.metrics import METRICS, WEIGHTED, Metric, TaskValue, family_or_task, scopes_of, task_values
+from flightschool.evaluation.metrics import (
+    METRICS,
+    TRAFFIC_SCOPES,
+    WEIGHTED,
+    Metric,
+    TaskValue,
+    family_or_task,
+    scopes_of,
+    task_values,
+)
 from flightschool.evaluation.records import Comparison, Difference, EvaluationItem, EvaluationRun
 from flightschool.evaluation.summary import NUM_RESAMPLES, present_shares
-from flightschool.statistics import Interval, McNemar, mcnemar_exact, paired_bootstrap
+from flightschool.statistics import Interval, McNemar, e_value, mcnemar_exact, paired_bootstrap, sign_agreement
 
-__all__ = ["LEAST_FAMILIES", "MOST_MISSING", "WORTH_OF_A_MEAN", "WORTH_OF_A_RATE", "compare"]
+__all__ = [
+    "LEAST_AGREEMENT",
+    "LEAST_FAMILIES",
+    "LEAST_JUDGE_ALPHA",
+    "MOST_MISSING",
+    "WORTH_OF_A_MEAN",
+    "WORTH_OF_A_RATE",
+    "compare",
+]
 
 MOST_MISSING = 0.02
 """Share of items without a grade above which runs are not compared."""
@@ -28,18 +56,30 @@ WORTH_OF_A_RATE = 0.1
 WORTH_OF_A_MEAN = 0.1
 """Difference of another mean that is worth having, as a share of the baseline's."""
 POWER = 0.8
+LEAST_AGREEMENT = 0.95
+"""Probability that a re-run shows the same sign, below which no winner is named."""
+LEAST_JUDGE_ALPHA = 0.667
+"""Krippendorff's own floor for tentative conclusions: below it a judge's grades decide nothing."""
 
 HEADLINE = f"success/{WEIGHTED}"
 
 
-def compare(before: EvaluationRun, after: EvaluationRun, *, seed: int = 0, level: float = 0.95) -> Comparison:
+def compare(
+    before: EvaluationRun,
+    after: EvaluationRun,
+    *,
+    seed: int = 0,
+    level: float = 0.95,
+    judge_alpha: float | None = None,
+) -> Comparison:
     """Compare two runs.
 
     Args:
         before: the baseline.
         after: the candidate.
         seed: seed of the resampling.
-        level: nominal coverage of the intervals.
+        level: nominal coverage of the intervals; 1 − .05 / m for the best of m candidates.
+        judge_alpha: agreement of the judge with people, where a judge grades (``statistics.krippendorff_alpha``).
 
     Raises:
         GateError: other suites, environments, graders, weather, seeds or repeats; or too many items without a grade.
@@ -54,7 +94,8 @@ def compare(before: EvaluationRun, after: EvaluationRun, *, seed: int = 0, level
         for scope, members in scopes_of(task_values(first, metric), before.weights).items():
             if len(members) > 1:
                 pair = (members, scopes_after[scope])
-                differences.append(_difference(metric, scope, pair, before.weights, seed, level))
+                luck = _rerun_error(first, second, metric, scope, before.weights)
+                differences.append(_difference(metric, scope, pair, before.weights, seed, level, luck))
     headline = next((d for d in differences if d.name == HEADLINE), None)
     if headline is None:
         raise GateError(
@@ -63,6 +104,8 @@ def compare(before: EvaluationRun, after: EvaluationRun, *, seed: int = 0, level
             expected="at least two graded tasks in both runs",
             mend="freeze a larger suite",
         )
+    mcnemar = _mcnemar(first, second)
+    reasons = _doubts(headline, judge_alpha)
     return Comparison(
         suite=before.suite,
         suite_digest=before.suite_digest,
@@ -73,9 +116,12 @@ def compare(before: EvaluationRun, after: EvaluationRun, *, seed: int = 0, level
         low=headline.low,
         high=headline.high,
         mde=headline.mde,
-        reliable=headline.reliable,
-        winner=headline.winner,
-        mcnemar=_mcnemar(first, second),
+        reliable=not reasons,
+        winner=None if reasons else headline.winner,
+        sign_agreement=headline.sign_agreement,
+        e_value=e_value(mcnemar.gained, mcnemar.lost),
+        doubts=reasons,
+        mcnemar=mcnemar,
         differences=tuple(differences),
         num_missing_before=before.num_missing,
         num_missing_after=after.num_missing,
@@ -89,18 +135,22 @@ def _difference(
     weights: Mapping[str, float],
     seed: int,
     level: float,
+    luck: float | None,
 ) -> Difference:
     members, others = pair
     clusters, _ = family_or_task(members)
-    strata = [m.stratum for m in members] if scope == WEIGHTED else [scope] * len(members)
-    shares = present_shares(members, weights) if scope == WEIGHTED else {scope: 1.0}
+    strata = [m.stratum for m in members] if scope in TRAFFIC_SCOPES else [scope] * len(members)
+    shares = present_shares(members, weights) if scope in TRAFFIC_SCOPES else {scope: 1.0}
     left, right = [m.value for m in members], [m.value for m in others]
     interval = paired_bootstrap(left, right, clusters, seed, level, NUM_RESAMPLES, strata=strata, shares=shares)
     before, after = _mean(left, strata, shares), _mean(right, strata, shares)
     mde = _minimal_detectable(interval)
     num_families = len({m.family for m in members})
     worth = WORTH_OF_A_RATE if metric.is_rate else WORTH_OF_A_MEAN * abs(before)
-    decided = interval.excludes(0.0) or mde <= worth
+    quantile = NormalDist().inv_cdf((1 + level) / 2)
+    again = sign_agreement(interval.value, (interval.high - interval.low) / 2 / quantile if luck is None else luck)
+    claimed = interval.excludes(0.0)
+    reliable = num_families >= LEAST_FAMILIES and (again >= LEAST_AGREEMENT if claimed else mde <= worth)
     return Difference(
         name=f"{metric.name}/{scope}",
         before=before,
@@ -111,9 +161,57 @@ def _difference(
         mde=mde,
         num_pairs=len(members),
         num_families=num_families,
-        reliable=num_families >= LEAST_FAMILIES and decided,
-        winner=_winner(metric, interval),
+        sign_agreement=again,
+        reliable=reliable,
+        winner=_winner(metric, interval) if reliable else None,
     )
+
+
+def _rerun_error(
+    first: Sequence[EvaluationItem],
+    second: Sequence[EvaluationItem],
+    metric: Metric,
+    scope: str,
+    weights: Mapping[str, float],
+) -> float | None:
+    """Standard error of the difference over re-runs of the same tasks: √(Σ w² · (s²_before + s²_after) / repeats).
+
+    None where some task of the scope has one repeat: a single attempt does not show its own luck.
+    """
+    members = scopes_of(task_values(first, metric), weights)[scope]
+    shares = present_shares(members, weights) if scope in TRAFFIC_SCOPES else {}
+    sizes = Counter(member.stratum for member in members)
+    total = 0.0
+    by_task = [_by_task(first, metric), _by_task(second, metric)]
+    for member in members:
+        weight = shares[member.stratum] / sizes[member.stratum] if scope in TRAFFIC_SCOPES else 1 / len(members)
+        for values in (side[member.task] for side in by_task):
+            if len(values) < 2:
+                return None
+            total += weight**2 * variance(values) / len(values)
+    return math.sqrt(total)
+
+
+def _by_task(items: Sequence[EvaluationItem], metric: Metric) -> dict[str, list[float]]:
+    values: dict[str, list[float]] = defaultdict(list)
+    for item in items:
+        values[item.task].append(metric.of(item))
+    return values
+
+
+def _doubts(headline: Difference, judge_alpha: float | None) -> tuple[str, ...]:
+    """Why the headline decides nothing; empty when it does."""
+    found = []
+    if headline.num_families < LEAST_FAMILIES:
+        found.append(f"{headline.num_families} families, fewer than {LEAST_FAMILIES}")
+    claimed = headline.low > 0 or headline.high < 0
+    if claimed and headline.sign_agreement < LEAST_AGREEMENT:
+        found.append(f"a re-run would show the same sign with probability {headline.sign_agreement:.2f} only")
+    if not claimed and headline.mde > WORTH_OF_A_RATE:
+        found.append(f"differences up to {headline.mde:.2f} would be missed, {WORTH_OF_A_RATE} is worth having")
+    if judge_alpha is not None and not judge_alpha >= LEAST_JUDGE_ALPHA:  # NaN: nothing can be said
+        found.append(f"the judge agrees with people only to alpha {judge_alpha:.2f}, below {LEAST_JUDGE_ALPHA}")
+    return tuple(found)
 
 
 def _minimal_detectable(interval: Interval) -> float:
@@ -138,7 +236,13 @@ def _paired(before: EvaluationRun, after: EvaluationRun) -> tuple[list[Evaluatio
     """Items graded in both runs, in the order of the baseline."""
     graded = {(item.task, item.repeat): item for item in after.graded}
     pairs = [(item, graded[item.task, item.repeat]) for item in before.graded if (item.task, item.repeat) in graded]
-    return [one for one, _ in pairs], [other for _, other in pairs]
+    suspected = {item.task: item.suspected for pair in pairs for item in pair if item.suspected}
+
+    def marked(item: EvaluationItem) -> EvaluationItem:
+        """Suspected in both if it is in one: a pair has one scope."""
+        return msgspec.structs.replace(item, suspected=suspected.get(item.task, ""))
+
+    return [marked(one) for one, _ in pairs], [marked(other) for _, other in pairs]
 
 
 def _mcnemar(first: Sequence[EvaluationItem], second: Sequence[EvaluationItem]) -> McNemar:
@@ -156,7 +260,8 @@ def _refuse_unlike(before: EvaluationRun, after: EvaluationRun) -> None:
             f"the runs differ in {', '.join(unlike)}: they are not paired",
             where=f"{before.id} and {after.id}",
             expected=f"equal {name}, got {getattr(before, name)!r} and {getattr(after, name)!r}",
-            mend="measure both policies on the same frozen suite, in the same weather, with the same seed",
+            mend="scores across this border are not comparable: measure both policies on the same frozen suite, in the "
+            "same weather, with the same seed",
         )
 
 

@@ -64,7 +64,7 @@ def freeze(
     """
     tasks = tuple(environment.tasks())
     _check_arguments(tasks, strata, suite_fraction, holdout_fraction, trained)
-    shares = _shares(tasks, environment.strata if weights is None else weights)
+    shares = _shares(tasks, environment.strata if weights is None else weights, environment.strata)
     splits = split_by_family(tasks, suite=suite_fraction, holdout=holdout_fraction, seed=seed)
     chosen: dict[Split, list[Task]] = {split: [task for task in tasks if splits[task.id] is split] for split in Split}
     pool, left_out = _without_kin(chosen)
@@ -120,12 +120,16 @@ def _check_arguments(
         )
 
 
-def _shares(tasks: Sequence[Task], weights: Mapping[str, float]) -> dict[str, float]:
-    """Traffic shares of the strata that tasks have, in order of first appearance, scaled to sum to 1."""
+def _shares(tasks: Sequence[Task], weights: Mapping[str, float], traffic: Mapping[str, float]) -> dict[str, float]:
+    """Traffic shares of the strata that tasks have, in order of first appearance, scaled to sum to 1.
+
+    A stratum of the environment's traffic that no task is of (an intent that traces never solved) may have a
+    weight: the suite cannot speak for it, and its design says so.
+    """
     present = list(dict.fromkeys(task.stratum for task in tasks))
     missing = [stratum for stratum in present if stratum not in weights]
     wrong = [stratum for stratum, weight in weights.items() if not (math.isfinite(weight) and weight >= 0)]
-    unknown = [stratum for stratum in weights if stratum not in present]
+    unknown = [stratum for stratum in weights if stratum not in present and stratum not in traffic]
     total = sum(weights.get(stratum, 0.0) for stratum in present)
     if missing or wrong or unknown or total <= 0:
         problem = (

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 
 from flightschool.evaluation.records import EvaluationItem
 
-__all__ = ["METRICS", "WEIGHTED", "Metric", "TaskValue", "family_or_task", "scopes_of", "task_values"]
+__all__ = ["METRICS", "TRAFFIC_SCOPES", "WEIGHTED", "Metric", "TaskValue", "family_or_task", "scopes_of", "task_values"]
 
 WEIGHTED = "weighted"
 """All strata, each with its share of real traffic: what a user would meet."""
+CLEAN, SUSPECTED = "clean", "suspected"
+"""Tasks without and with kin in the policy's training; told apart only where there are suspected ones."""
+TRAFFIC_SCOPES = frozenset({WEIGHTED, CLEAN})
+"""Scopes in which strata are weighted by traffic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,7 @@ class TaskValue:
     stratum: str
     trained: bool
     value: float
+    suspected: bool = False
 
 
 def task_values(items: Iterable[EvaluationItem], metric: Metric) -> list[TaskValue]:
@@ -66,15 +71,21 @@ def task_values(items: Iterable[EvaluationItem], metric: Metric) -> list[TaskVal
             stratum=rows[0].stratum,
             trained=rows[0].trained,
             value=sum(metric.of(row) for row in rows) / len(rows),
+            suspected=any(row.suspected for row in rows),
         )
         for task, rows in by_task.items()
     ]
 
 
 def scopes_of(values: Sequence[TaskValue], weights: Mapping[str, float]) -> dict[str, list[TaskValue]]:
-    """Scope → its tasks: ``weighted``, ``all``, ``trained``, ``untrained`` and each stratum; empty ones left out."""
+    """Scope → its tasks: ``weighted``, ``all``, ``trained``, ``untrained`` and each stratum; empty ones left out.
+
+    Where some tasks are suspected: ``clean`` and ``suspected`` as well.
+    """
+    suspected = [v for v in values if v.suspected]
     scopes = {
         WEIGHTED: list(values),
+        **({CLEAN: [v for v in values if not v.suspected], SUSPECTED: suspected} if suspected else {}),
         "all": list(values),
         "trained": [v for v in values if v.trained],
         "untrained": [v for v in values if not v.trained],

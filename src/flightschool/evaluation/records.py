@@ -62,6 +62,8 @@ class EvaluationItem(Record, frozen=True, kw_only=True):
     """Infra failures before this attempt."""
     attempt: str
     attempt_digest: str
+    suspected: str = ""
+    """What in the policy's training this task is kin to, with how; empty for none known."""
 
 
 class EvaluationRun(Record, frozen=True, kw_only=True):
@@ -84,6 +86,10 @@ class EvaluationRun(Record, frozen=True, kw_only=True):
     """Stratum → share of traffic, as frozen."""
     items: tuple[EvaluationItem, ...]
     """In the order of the suite, repeats innermost."""
+    lineage: str = ""
+    """What is known of the policy's training: against what the tasks were compared; empty when nobody looked."""
+    log_head: str = ""
+    """Digest of the audit log's last entry when the run began: the log proves that the freeze came before."""
 
     @property
     def num_missing(self) -> int:
@@ -143,10 +149,12 @@ class Difference(Record, frozen=True, kw_only=True):
     """Smallest true difference that this comparison shows with 80 % power."""
     num_pairs: int
     num_families: int
+    sign_agreement: float = 0.5
+    """Probability that an independent re-run shows a difference of the same sign."""
     reliable: bool
-    """Enough families, and the interval decides: it excludes 0, or a difference worth having would have been seen."""
+    """Enough families, and the decision would come out again (see ``evaluation.comparison``)."""
     winner: str | None
-    """``candidate``, ``baseline``, or None when the interval holds 0."""
+    """``candidate``, ``baseline``, or None when the interval holds 0 or the decision is not reliable."""
 
 
 class Comparison(Record, frozen=True, kw_only=True):
@@ -163,6 +171,12 @@ class Comparison(Record, frozen=True, kw_only=True):
     mde: float
     reliable: bool
     winner: str | None
+    sign_agreement: float = 0.5
+    """Of the headline, see ``Difference``."""
+    e_value: float = 1.0
+    """Evidence against "no difference" from the discordant pairs, valid however often one looked: 20 rejects at .05."""
+    doubts: tuple[str, ...] = ()
+    """Why the comparison is not reliable; empty when it is."""
     mcnemar: McNemar
     differences: tuple[Difference, ...]
     num_missing_before: int

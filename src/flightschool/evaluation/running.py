@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from flightschool.digest import derive_seed
 from flightschool.errors import InputError
+from flightschool.evaluation.kinship import Kin
 from flightschool.evaluation.records import EvaluationItem, EvaluationRun
 from flightschool.evaluation.suites import require_unchanged
 from flightschool.perturbation import FaultProfile
@@ -43,6 +44,9 @@ def evaluate(
     progress: Progress | None = None,
     on_attempt: Callable[[Attempt], None] | None = None,
     keep_blob: Callable[[bytes], str] | None = None,
+    kin: Kin | None = None,
+    log_head: str = "",
+    kept: Mapping[tuple[str, int], Attempt] | None = None,
 ) -> EvaluationRun:
     """Measure, in an event loop of its own (see ``evaluate_async``)."""
     return asyncio.run(
@@ -59,6 +63,9 @@ def evaluate(
             progress=progress,
             on_attempt=on_attempt,
             keep_blob=keep_blob,
+            kin=kin,
+            log_head=log_head,
+            kept=kept,
         )
     )
 
@@ -77,6 +84,9 @@ async def evaluate_async(
     progress: Progress | None = None,
     on_attempt: Callable[[Attempt], None] | None = None,
     keep_blob: Callable[[bytes], str] | None = None,
+    kin: Kin | None = None,
+    log_head: str = "",
+    kept: Mapping[tuple[str, int], Attempt] | None = None,
 ) -> EvaluationRun:
     """Measure a policy on every task of a suite.
 
@@ -93,6 +103,10 @@ async def evaluate_async(
         progress: told after each item.
         on_attempt: receives every attempt, infra failures included.
         keep_blob: keeps end states.
+        kin: what of the suite is kin to the policy's training (see ``kinship``); None when nobody looked.
+        log_head: digest of the audit log's last entry.
+        kept: (task, repeat) → attempt of this evaluation from before it was killed. Those that fit (task, seed, policy,
+            weather) and have a grade are taken as they are, all others are made again.
 
     Raises:
         InputError: no repeats or no concurrency.
@@ -105,38 +119,60 @@ async def evaluate_async(
     require_unchanged(suite, environment)
     runner = EpisodeRunner(environment, composition, run=run, keep_blob=keep_blob)
     shares = {family: share for share in suite.strata for family in share.families}
-    jobs = [(environment.task(task_id), repeat) for task_id in suite.task_digests for repeat in range(repeats)]
-    gate = asyncio.Semaphore(concurrency)
-    num_done = 0
+    tasks = [environment.task(task_id) for task_id in suite.task_digests]
+    num_jobs, num_done, started = len(tasks) * repeats, 0, iter(range(len(tasks) * repeats))
+    items: dict[int, EvaluationItem] = {}
 
-    async def one(task: Task, repeat: int) -> EvaluationItem:
+    async def work() -> None:
+        """Take the next item until none is left: so many coroutines as attempts run at a time, not one an item."""
         nonlocal num_done
-        item_seed = derive_seed("evaluation", suite.digest, seed, task.id, repeat)
-        async with gate:
-            attempt = await _until_graded(runner, policy, task, repeat, item_seed, run, weather_profile, on_attempt)
-        num_done += 1
-        if progress is not None:
-            progress(num_done, len(jobs))
-        return _item(task, shares, attempt)
+        for number in started:
+            task, repeat = tasks[number // repeats], number % repeats
+            item_seed = derive_seed("evaluation", suite_digest, seed, task.id, repeat)
+            before = (kept or {}).get((task.id, repeat))
+            if before is not None and _fits(before, task, item_seed, policy, noise):
+                attempt = before
+            else:
+                attempt = await _until_graded(runner, policy, task, repeat, item_seed, run, weather_profile, on_attempt)
+            suspected = kin.suspected.get(task.id, "") if kin is not None else ""
+            items[number] = _item(task, shares, attempt, suspected)
+            num_done += 1
+            if progress is not None:
+                progress(num_done, num_jobs)
 
-    items = await asyncio.gather(*(one(task, repeat) for task, repeat in jobs))
+    suite_digest = suite.digest
     weather = None if weather_profile is None or weather_profile.is_clean else weather_profile
+    noise = CLEAN if weather is None else weather.label
+    try:
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(min(concurrency, num_jobs)):
+                workers.create_task(work())
+    except ExceptionGroup as group:  # one worker's error is the evaluation's
+        raise group.exceptions[0] from None
     return EvaluationRun(
         id=run,
         suite=suite.name,
-        suite_digest=suite.digest,
+        suite_digest=suite_digest,
         environment=environment.name,
         environment_digest=environment.digest,
         policy=policy.name,
-        noise=CLEAN if weather is None else weather.label,
+        noise=noise,
         noise_digest="" if weather is None else weather.digest,
         composition_digest=composition.digest,
         repeats=repeats,
         seed=seed,
         holdout=suite.holdout,
         weights={share.name: share.weight for share in suite.strata},
-        items=tuple(items),
+        items=tuple(items[number] for number in range(num_jobs)),
+        lineage=kin.statement if kin is not None else "",
+        log_head=log_head,
     )
+
+
+def _fits(attempt: Attempt, task: Task, seed: int, policy: Policy, noise: str) -> bool:
+    """Whether a kept attempt is the one that would be made now."""
+    same = (attempt.task_digest, attempt.seed, attempt.policy, attempt.noise) == (task.digest, seed, policy.name, noise)
+    return same and attempt.outcome is not Outcome.INFRA_FAILURE
 
 
 async def _until_graded(
@@ -168,7 +204,7 @@ async def _until_graded(
         number += 1
 
 
-def _item(task: Task, shares: Mapping[str, StratumShare], attempt: Attempt) -> EvaluationItem:
+def _item(task: Task, shares: Mapping[str, StratumShare], attempt: Attempt, suspected: str) -> EvaluationItem:
     share = shares[task.family]
     return EvaluationItem(
         task=task.id,
@@ -187,4 +223,5 @@ def _item(task: Task, shares: Mapping[str, StratumShare], attempt: Attempt) -> E
         num_retries=attempt.number,
         attempt=attempt.id,
         attempt_digest=attempt.digest,
+        suspected=suspected,
     )

@@ -7,28 +7,75 @@ its power to surprise.
 
 from __future__ import annotations
 
-from flightschool.errors import GateError, InputError, NotFoundError
-from flightschool.evaluation.records import Frozen, Pool
-from flightschool.governance import AuditLog
-from flightschool.protocols import Environment, Store
-from flightschool.records import Suite
+from collections.abc import Mapping
 
-__all__ = ["load_pool", "load_suite", "num_looks", "open_holdout", "require_unchanged", "save_frozen", "save_suite"]
+from flightschool.errors import GateError, InputError, NotFoundError
+from flightschool.evaluation.design import SuiteDesign
+from flightschool.evaluation.records import Frozen, Pool
+from flightschool.governance import AuditLog, require_not_withdrawn
+from flightschool.protocols import Environment, Store
+from flightschool.records import Json, LogEntry, Suite
+
+__all__ = [
+    "DEFAULT_LOOKS",
+    "enter_look",
+    "load_design",
+    "load_pool",
+    "load_suite",
+    "num_looks",
+    "open_holdout",
+    "require_logged",
+    "require_unchanged",
+    "save_design",
+    "save_frozen",
+    "save_suite",
+]
 
 SUITE_KIND = "suite"
 HOLDOUT_KIND = "holdout"
 POOL_KIND = "pool"
+DESIGN_KIND = "suite-design"
 FREEZE = "freeze suite"
+DESIGN = "design suite"
 OPEN = "open holdout"
 MOST_NAMED = 12
+DEFAULT_LOOKS = 3
+"""Looks at a holdout unless the freeze says otherwise."""
+
+
+def save_design(store: Store, design: SuiteDesign, *, actor: str = "freeze") -> None:
+    """Keep the design of a frozen suite, its digest in the audit log. A design is never overwritten."""
+    if not store.has(DESIGN_KIND, design.suite):
+        AuditLog(store).append(actor, DESIGN, design.suite, {"digest": design.digest, "suite": design.suite_digest})
+        store.put(DESIGN_KIND, design.suite, design)
+
+
+def load_design(store: Store, name: str) -> SuiteDesign | None:
+    """The design of a suite; None for one that was frozen without.
+
+    Raises:
+        GateError: it is not the one that the audit log saw.
+    """
+    logged = [e.detail["digest"] for e in AuditLog(store).entries() if e.action == DESIGN and e.subject == name]
+    design = store.get(DESIGN_KIND, name, SuiteDesign) if store.has(DESIGN_KIND, name) else None
+    if logged != ([design.digest] if design is not None else []):
+        raise GateError(
+            f"the design of suite {name!r} is not the one that the audit log saw frozen",
+            where=f"suite {name}",
+            expected=f"digest {logged[0]}" if logged else "a design in the audit log",
+            mend="restore the workspace from a copy; find out who changed the record",
+        )
+    return design
 
 
 def save_frozen(store: Store, frozen: Frozen, *, actor: str = "freeze") -> None:
     """Keep a freeze whole: suite, holdout and pool, and a line in the audit log.
 
     Raises:
-        GateError: a suite of this name is frozen already and differs; nothing is written then.
+        GateError: a suite of this name is frozen already and differs, or the environment still holds what was sealed
+            from it; nothing is written then.
     """
+    require_not_withdrawn(store, frozen.suite.environment_digest)
     suites = [suite for suite in (frozen.suite, frozen.holdout) if suite is not None]
     if all(_is_kept(store, suite) for suite in suites):
         return
@@ -66,7 +113,7 @@ def load_suite(store: Store, name: str, environment: Environment) -> Suite:
             mend="measure on the suite; open the holdout for acceptance alone",
         )
     suite = store.get(SUITE_KIND, name, Suite)
-    _require_logged(store, suite)
+    require_logged(store, suite)
     require_unchanged(suite, environment)
     return suite
 
@@ -76,8 +123,10 @@ def load_pool(store: Store, name: str) -> Pool:
     return store.get(POOL_KIND, name, Pool)
 
 
-def open_holdout(store: Store, name: str, environment: Environment, *, actor: str, reason: str) -> Suite:
-    """Open a sealed holdout; the audit log is written first.
+def open_holdout(
+    store: Store, name: str, environment: Environment, *, actor: str, reason: str, looks: int = DEFAULT_LOOKS
+) -> Suite:
+    """Open a holdout that is listed but not encrypted; the audit log is written first.
 
     Args:
         store: the workspace's store.
@@ -85,11 +134,28 @@ def open_holdout(store: Store, name: str, environment: Environment, *, actor: st
         environment: must still be what was frozen.
         actor: who opens it.
         reason: why.
+        looks: budget of looks.
 
     Raises:
         InputError: no actor or no reason.
         NotFoundError: no holdout of this name.
-        GateError: the record or the environment has changed since the freeze.
+        GateError: the record or the environment has changed since the freeze, or the looks are spent.
+    """
+    holdout = store.get(HOLDOUT_KIND, name, Suite)
+    require_logged(store, holdout)
+    require_unchanged(holdout, environment)
+    enter_look(store, name, actor=actor, reason=reason, looks=looks, detail={"digest": holdout.digest})
+    return holdout
+
+
+def enter_look(store: Store, name: str, *, actor: str, reason: str, looks: int, detail: Mapping[str, Json]) -> LogEntry:
+    """Write a look at a holdout to the log, before anything is shown.
+
+    The log orders the looks of all processes: who comes after the budget is spent finds itself behind it.
+
+    Raises:
+        InputError: no actor or no reason.
+        GateError: the budget is spent.
     """
     if not actor.strip() or not reason.strip():
         raise InputError(
@@ -98,12 +164,23 @@ def open_holdout(store: Store, name: str, environment: Environment, *, actor: st
             expected="actor and reason",
             mend="give both; they are written to the audit log",
         )
-    holdout = store.get(HOLDOUT_KIND, name, Suite)
-    _require_logged(store, holdout)
-    require_unchanged(holdout, environment)
-    detail = {"reason": reason, "digest": holdout.digest, "look": num_looks(store, name) + 1}
-    AuditLog(store).append(actor, OPEN, name, detail)
-    return holdout
+    if num_looks(store, name) >= looks:
+        raise _spent(name, looks)
+    log = AuditLog(store)
+    entry = log.append(actor, OPEN, name, {"reason": reason, "budget": looks, **detail})
+    before = sum(e.action == OPEN and e.subject == name and e.index < entry.index for e in log.entries())
+    if before >= looks:
+        raise _spent(name, looks)
+    return entry
+
+
+def _spent(name: str, looks: int) -> GateError:
+    return GateError(
+        f"the holdout {name!r} was looked at {looks} times: its budget is spent",
+        where=f"holdout {name}",
+        expected=f"at most {looks} looks, as set at the freeze",
+        mend="seal a new holdout from tasks that nobody has seen; more looks at this one would prove nothing",
+    )
 
 
 def num_looks(store: Store, name: str) -> int:
@@ -133,8 +210,8 @@ def require_unchanged(suite: Suite, environment: Environment) -> None:
     )
 
 
-def _require_logged(store: Store, suite: Suite) -> None:
-    """The chained log, not the record alone, says what was frozen."""
+def require_logged(store: Store, suite: Suite) -> None:
+    """The chained log, not the record alone, says what was frozen. Raises ``GateError``."""
     frozen = [e.detail["digest"] for e in AuditLog(store).entries() if e.action == FREEZE and e.subject == suite.name]
     if suite.digest not in frozen[-1:]:
         raise GateError(

@@ -1,7 +1,28 @@
-"""Governance: who may call what, and the log of who decided what."""
+"""Governance: who may call what, the log of who decided what, and the keys of what is sealed."""
 
 from flightschool.governance.audit_log import AuditLog, LogHead
+from flightschool.governance.ciphers import Sealed, seal, unseal
+from flightschool.governance.keys import EVALUATION_ROLE, HoldoutKey, KeyRing
 from flightschool.governance.overrides import Override, override, overrides
+from flightschool.governance.review_drawing import (
+    ReviewCandidate,
+    ReviewCell,
+    ReviewItem,
+    ReviewSheet,
+    draw_sheet,
+)
+from flightschool.governance.reviews import (
+    Agreement,
+    ReviewRates,
+    add_label,
+    agreement,
+    labels_of,
+    load_sheet,
+    review_rates,
+    save_sheet,
+    settled,
+    sheets_of,
+)
 from flightschool.governance.rules import (
     AfterCall,
     ArgumentBelow,
@@ -12,19 +33,52 @@ from flightschool.governance.rules import (
     RuleEffect,
     RuleSet,
 )
+from flightschool.governance.withholding import (
+    ReducedEnvironment,
+    Withdrawn,
+    require_not_withdrawn,
+    served,
+    withdraw,
+)
 
 __all__ = [
+    "EVALUATION_ROLE",
     "AfterCall",
+    "Agreement",
     "ArgumentBelow",
     "ArgumentEquals",
     "ArgumentIn",
     "AuditLog",
     "Condition",
+    "HoldoutKey",
+    "KeyRing",
     "LogHead",
     "Override",
+    "ReducedEnvironment",
+    "ReviewCandidate",
+    "ReviewCell",
+    "ReviewItem",
+    "ReviewRates",
+    "ReviewSheet",
     "Rule",
     "RuleEffect",
     "RuleSet",
+    "Sealed",
+    "Withdrawn",
+    "add_label",
+    "agreement",
+    "draw_sheet",
+    "labels_of",
+    "load_sheet",
     "override",
     "overrides",
+    "require_not_withdrawn",
+    "review_rates",
+    "save_sheet",
+    "seal",
+    "served",
+    "settled",
+    "sheets_of",
+    "unseal",
+    "withdraw",
 ]

@@ -1,5 +1,30 @@
-"""Lineage: whether two sets of tasks are kin, so that nothing is measured that was trained."""
+"""Lineage: whether sets of tasks and texts are kin, so that nothing is measured that was trained."""
 
+from flightschool.lineage.canaries import canaries_in, canary, suites_met
+from flightschool.lineage.copies import CopyKind, NearCopy, near_copies
+from flightschool.lineage.minhash import minhash, similarity
 from flightschool.lineage.overlap import Overlap, OverlapKind, overlap
+from flightschool.lineage.signatures import KinCounts, Signature, count_kin, sign
+from flightschool.lineage.texts import Origin, Text, masked, normalised
 
-__all__ = ["Overlap", "OverlapKind", "overlap"]
+__all__ = [
+    "CopyKind",
+    "KinCounts",
+    "NearCopy",
+    "Origin",
+    "Overlap",
+    "OverlapKind",
+    "Signature",
+    "Text",
+    "canaries_in",
+    "canary",
+    "count_kin",
+    "masked",
+    "minhash",
+    "near_copies",
+    "normalised",
+    "overlap",
+    "sign",
+    "similarity",
+    "suites_met",
+]

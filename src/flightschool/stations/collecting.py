@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from flightschool.environments import (
     BuiltEnvironment,
@@ -13,12 +16,13 @@ from flightschool.environments import (
     load_record,
     save_environment,
 )
+from flightschool.governance import AuditLog
 from flightschool.protocols import Environment
 from flightschool.records import Record
 from flightschool.stations.settings import EnvironmentTable
 from flightschool.stations.telling import Tell
 from flightschool.store import Workspace
-from flightschool.traces import TraceSet, import_traces, save_traces
+from flightschool.traces import Redactor, TraceSet, import_traces, redact_state, save_episodes, workspace_key
 
 __all__ = ["SHIPPED", "Collected", "collect", "shipped_traces"]
 
@@ -60,16 +64,40 @@ def collect(space: Workspace, table: EnvironmentTable, tell: Tell) -> tuple[Envi
 
 
 def _build(space: Workspace, table: EnvironmentTable, source: str) -> tuple[Environment, Collected]:
-    path = shipped_traces() if source == SHIPPED else Path(source)
-    traces: TraceSet = import_traces(path, table.format)
-    built: BuiltEnvironment = build_from_traces(traces, table.name, state=table.state, code=table.code)
-    save_traces(space.store, table.name, traces)
+    traces: TraceSet = import_traces(shipped_traces() if source == SHIPPED else Path(source), table.format)
+    with TemporaryDirectory() as scratch:
+        state, redacted = table.state, None
+        replaced: Mapping[str, int] = {}
+        if source != SHIPPED:  # what ships is invented: there is nobody to protect
+            redacted = table.redact
+            traces, state, replaced = _redacted(space, table, source, traces, Path(scratch) / "state")
+        built: BuiltEnvironment = build_from_traces(traces, table.name, state=state, code=table.code)
+    save_episodes(
+        space.store, table.name, traces.episodes, traces.format, redacted=redacted, replaced=lambda: dict(replaced)
+    )
     save_environment(space.store, built)
     num_calls = sum(len(episode.calls) for episode in traces.episodes)
     collected = Collected(
         num_episodes=len(traces.episodes), num_calls=num_calls, share_reproduced=built.fidelity.calls.value
     )
     return built.environment, collected
+
+
+def _redacted(
+    space: Workspace, table: EnvironmentTable, source: str, traces: TraceSet, target: Path
+) -> tuple[TraceSet, Path | None, Mapping[str, int]]:
+    """Traces and state with equal pseudonyms for equal people, and how many places were replaced, by kind."""
+    if not table.redact:
+        what = {"path": source}
+        AuditLog(space.store).append(getpass.getuser(), "traces imported without redaction", table.name, what)
+        return traces, table.state, {}
+    redactor = Redactor(workspace_key(space.data))
+    episodes = tuple(redactor.episodes(traces.episodes))
+    state = table.state
+    if state is not None:
+        redact_state(state, target, redactor)
+        state = target
+    return TraceSet(format=traces.format, episodes=episodes), state, redactor.report().num_replaced
 
 
 def _existing(space: Workspace, name: str) -> tuple[Environment, Collected]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from flightschool.audit import AuditIndex, audit_environment, require_sound, save_audits
 from flightschool.errors import GateError
-from flightschool.evaluation import Frozen, save_frozen
+from flightschool.evaluation import Frozen, design_suite, save_design, save_frozen
 from flightschool.evaluation import freeze as take_freeze
 from flightschool.protocols import Environment, RewardComposition
 from flightschool.records import Attempt, AuditVerdict, Suite, Task, TaskAudit
@@ -62,6 +62,7 @@ def freeze(store: SqlStore, environment: Environment, table: SuiteTable, seed: i
         max_tasks_per_stratum=untrained,
     )
     save_frozen(store, frozen)
+    save_design(store, design_suite(frozen.suite, environment))
     sealed = len(frozen.holdout.task_digests) if frozen.holdout else 0
     tell.note(f"{len(frozen.suite.task_digests)} tasks frozen, {sealed} sealed, {len(frozen.pool)} left to train on")
     return frozen

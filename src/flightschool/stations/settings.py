@@ -38,6 +38,8 @@ class EnvironmentTable(Settings):
     """Folder of JSON files with the state that the recorded episodes started from."""
     code: str | None = None
     """Module whose code answers tool calls; without it, recordings do."""
+    redact: bool = True
+    """Replace secrets and personal data in traces and state before anything is kept; false is noted in the log."""
 
 
 class ModelTable(Settings):

@@ -4,6 +4,7 @@
 the folder with ``flightschool.toml``. SQLAlchemy is imported when the first store opens, not with this package.
 """
 
+from flightschool.store.erasing import erase, everything
 from flightschool.store.sql import SCHEMA_VERSION, SqlStore
 from flightschool.store.workspace import CONFIG_NAME, DATA_NAME, DEFAULT_CONFIG, Workspace, WorkspaceSettings
 
@@ -15,4 +16,6 @@ __all__ = [
     "SqlStore",
     "Workspace",
     "WorkspaceSettings",
+    "erase",
+    "everything",
 ]

@@ -12,14 +12,18 @@ from typing import Any
 
 import msgspec
 
+from flightschool.errors import TraceError
 from flightschool.records import Json, Message, ToolCall, ToolSpec
 from flightschool.traces.effects import looks_like_error
 from flightschool.traces.loading import broken, result_value
-from flightschool.traces.records import RecordedCall
+from flightschool.traces.records import RecordedCall, RecordedTurn, Usage
 
-__all__ = ["Conversation", "content_text", "tool_specs"]
+__all__ = ["Conversation", "content_text", "number", "tool_specs", "usage_of"]
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+
+
+_TEXT_TYPES = frozenset({"text", "input_text", "output_text", "summary_text"})
 
 
 class Conversation:
@@ -27,10 +31,14 @@ class Conversation:
 
     Args:
         where: file, line and element, for errors.
+        lenient: name and leave out answers that no call asked for, and number ids used twice, where the format itself
+            may begin or be cut in the middle of a conversation.
     """
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, *, lenient: bool = False) -> None:
         self.where = where
+        self.lenient = lenient
+        self.turns: list[RecordedTurn] = []
         self.messages: list[Message] = []
         self.issues: list[str] = []
         self._calls: dict[str, RecordedCall] = {}
@@ -55,9 +63,14 @@ class Conversation:
         else:
             self.messages.append(Message(role=ROLES[role], content=self._text(raw.get("content"), where)))
 
-    def unanswered(self) -> list[str]:
-        """Ids of the calls that have no answer so far."""
-        return [unique for _, unique in self._pending]
+    @property
+    def num_turns(self) -> int:
+        """Assistant messages so far."""
+        return self._turn + 1
+
+    def open_calls(self) -> list[RecordedCall]:
+        """The calls that have no answer so far."""
+        return [self._calls[unique] for _, unique in self._pending]
 
     def calls(self) -> tuple[RecordedCall, ...]:
         """All calls in the order asked; unanswered ones are incomplete and named in ``issues``."""
@@ -76,6 +89,21 @@ class Conversation:
             raw_calls = [*raw_calls, {"function": raw["function_call"]}]
         calls = tuple(self._call(item, f"{where}, call {number}") for number, item in enumerate(raw_calls))
         self.messages.append(Message(role="assistant", content=self._text(raw.get("content"), where), tool_calls=calls))
+        self.note_turn(self._turn, raw)
+
+    def note_turn(self, number_of_turn: int, raw: dict[str, Any]) -> None:
+        """Keep what a message says about itself: thought, model, times, usage."""
+        reasoning, _ = content_text(raw.get("reasoning_content") or raw.get("reasoning"))
+        turn = RecordedTurn(
+            turn=number_of_turn,
+            model=raw["model"] if isinstance(raw.get("model"), str) else "",
+            reasoning=reasoning or "",
+            start_ms=number(raw.get("start_ms")),
+            end_ms=number(raw.get("end_ms")),
+            usage=usage_of(raw.get("usage")),
+        )
+        if turn != RecordedTurn(turn=number_of_turn):
+            self.turns.append(turn)
 
     def _call(self, raw: Json, where: str) -> ToolCall:
         function = raw.get("function", raw) if isinstance(raw, dict) else None
@@ -88,12 +116,10 @@ class Conversation:
             raise broken("a call id is no text", where, "a string", "write the id as a string")
         recorded_id = recorded_id or f"call-{len(self._calls)}"
         if any(recorded_id == pending for pending, _ in self._pending):
-            raise broken(
-                f"call id {recorded_id!r} is used twice before it is answered",
-                where,
-                "ids that tell calls apart",
-                "number the calls",
-            )
+            if self.lenient:
+                self.issues.append(f"call id {recorded_id} is used twice before it is answered")
+            else:
+                raise self._used_twice(recorded_id, where)
         unique = self._unique(recorded_id)
         arguments, complete = self._arguments(function.get("arguments"), unique)
         self._calls[unique] = RecordedCall(
@@ -101,6 +127,14 @@ class Conversation:
         )
         self._pending.append((recorded_id, unique))
         return ToolCall(id=unique, name=function["name"], arguments=arguments)
+
+    def _used_twice(self, recorded_id: str, where: str) -> TraceError:
+        return broken(
+            f"call id {recorded_id!r} is used twice before it is answered",
+            where,
+            "ids that tell calls apart",
+            "number the calls",
+        )
 
     def _unique(self, recorded_id: str) -> str:
         self._seen[recorded_id] = self._seen.get(recorded_id, 0) + 1
@@ -115,11 +149,16 @@ class Conversation:
             value = result_value(raw)
         if isinstance(value, dict):
             return value, True
-        self.issues.append(f"arguments of call {unique} are no JSON object: {str(raw)[:80]}")
+        self.issues.append(f"arguments of call {unique} are no JSON object")
         return {}, False
 
     def _answer(self, raw: dict[str, Any], where: str, *, legacy: bool) -> None:
         unique = self._take_pending(raw, where, legacy=legacy)
+        if not unique:
+            self.issues.append(
+                f"a tool result answers no call: {raw.get('tool_call_id') or raw.get('name') or 'no id'}"
+            )
+            return
         text = self._text(raw.get("content"), where)
         value = result_value(text)
         flag = raw.get("is_error")
@@ -128,8 +167,8 @@ class Conversation:
             text=text,
             value=value,
             is_error=flag if isinstance(flag, bool) else looks_like_error(value),
-            start_ms=_number(raw.get("start_ms")),
-            end_ms=_number(raw.get("end_ms")),
+            start_ms=number(raw.get("start_ms")),
+            end_ms=number(raw.get("end_ms")),
             complete=self._calls[unique].complete and raw.get("complete") is not False,
             fault=raw["fault"] if isinstance(raw.get("fault"), str) else "",
         )
@@ -143,6 +182,8 @@ class Conversation:
             if by_id or by_name:
                 del self._pending[position]
                 return unique
+        if self.lenient:
+            return ""
         raise broken(
             f"a tool result answers no call: {wanted or name or 'no id'!r}",
             where,
@@ -166,6 +207,8 @@ def content_text(content: Json) -> tuple[str | None, list[str]]:
         return "", []
     if isinstance(content, str):
         return content, []
+    if isinstance(content, dict) and isinstance(content.get("text"), str) and content.get("type") in _TEXT_TYPES:
+        return content["text"], []
     if isinstance(content, dict | int | float | bool):
         return json.dumps(content, ensure_ascii=False), []  # some harnesses keep parsed tool results
     texts: list[str] = []
@@ -243,5 +286,35 @@ def _spec(function: dict[str, Any], extra: dict[str, Json], where: str) -> ToolS
         ) from error
 
 
-def _number(value: Json) -> float | None:
+def number(value: Json) -> float | None:
+    """A JSON number as a float; None for everything else."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def usage_of(raw: Json) -> Usage | None:
+    """Usage under the names that providers use; None if nothing of it is known.
+
+    Prompt tokens *include* cached ones in the OpenAI convention; Anthropic counts them apart, and they are added here.
+    """
+    if not isinstance(raw, dict):
+        return None
+    details = raw.get("prompt_tokens_details") or raw.get("input_tokens_details") or {}
+    given = _count(raw, "input_tokens", "prompt_tokens", "input", "total_prompt_tokens")
+    cached = _count(raw, "cached_tokens", "cached_input_tokens", "total_cached_tokens")
+    cached = cached if cached is not None or not isinstance(details, dict) else _count(details, "cached_tokens")
+    apart = [_count(raw, "cache_read_input_tokens"), _count(raw, "cache_creation_input_tokens")]
+    if given is not None and any(apart):
+        given += sum(count or 0 for count in apart)
+        cached = apart[0]
+    usage = Usage(
+        input_tokens=given,
+        output_tokens=_count(raw, "output_tokens", "completion_tokens", "output", "total_completion_tokens"),
+        cached_tokens=cached,
+        cost_usd=next((number(raw[key]) for key in ("cost_usd", "total_cost_usd", "total_cost") if key in raw), None),
+    )
+    return None if usage == Usage() else usage
+
+
+def _count(raw: dict[str, Any], *names: str) -> int | None:
+    found = (raw.get(name) for name in names)
+    return next((int(v) for v in found if isinstance(v, int | float) and not isinstance(v, bool) and v >= 0), None)

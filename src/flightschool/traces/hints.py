@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from flightschool.records import Json, ToolCall
+from flightschool.traces.conversation import usage_of
 from flightschool.traces.loading import broken
-from flightschool.traces.records import RecordedEpisode, TaskHint
+from flightschool.traces.records import RecordedEpisode, TaskHint, Usage
 
 __all__ = ["Facts", "facts_of", "metadata_table"]
 
@@ -30,6 +31,7 @@ _OWN = frozenset(
         "outcome",
         "reward",
         "issues",
+        "started_at",
     }
 )
 _GOOD = frozenset({"success", "succeeded", "passed", "pass", "solved", "true", "ok"})
@@ -45,6 +47,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     reward: float | None
     rest: dict[str, Json]
     issues: tuple[str, ...]
+    labels: dict[str, Json]
+    started_at: str
+    usage: Usage | None
 
 
 def facts_of(table: dict[str, Any], where: str) -> Facts:
@@ -63,8 +68,11 @@ def facts_of(table: dict[str, Any], where: str) -> Facts:
         ),
         success=_success(table, reward, where),
         reward=None if reward is None else float(reward),
-        rest={key: value for key, value in table.items() if key not in _OWN},
+        rest={key: value for key, value in table.items() if key not in _OWN and not _is_ours(key, value)},
         issues=tuple(str(issue) for issue in _typed(table, "issues", (list,), where) or ()),
+        labels=table["labels"] if _is_ours("labels", table.get("labels")) else {},
+        started_at=_text(table.get("started_at")),
+        usage=usage_of(table.get("usage")),
     )
 
 
@@ -84,6 +92,12 @@ def metadata_table(episode: RecordedEpisode) -> dict[str, Json]:
         table["success"] = episode.success
     if episode.reward is not None:
         table["reward"] = episode.reward
+    if episode.labels:
+        table["labels"] = episode.labels
+    if episode.started_at:
+        table["started_at"] = episode.started_at
+    if episode.usage is not None:
+        table["usage"] = msgspec.to_builtins(episode.usage)
     if episode.issues:
         table["issues"] = list(episode.issues)
     return table
@@ -105,6 +119,13 @@ def _typed(table: dict[str, Any], key: str, kinds: tuple[type, ...], where: str)
             f"correct or remove {key!r}",
         )
     return value
+
+
+def _is_ours(key: str, value: Json) -> bool:
+    """Whether a key with a common name holds what we mean by it; teams call other things labels and usage, too."""
+    if key == "usage":
+        return usage_of(value) is not None
+    return key == "labels" and isinstance(value, dict)
 
 
 def _actions(table: dict[str, Any], where: str) -> tuple[ToolCall, ...] | None:

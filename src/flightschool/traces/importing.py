@@ -1,93 +1,118 @@
-"""Import and export of trace files: the formats by name, and sniffing.
+"""Import of trace files: the formats by name, and sniffing.
 
-An import is whole or nothing: everything is read and checked before the first record is handed on.
+Reading is piece by piece and memory holds one episode (see ``read_episodes``); an import into memory or into a
+workspace is whole or nothing.
 """
 
 from __future__ import annotations
 
 import difflib
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from flightschool.errors import InputError, TraceError
 from flightschool.protocols import TraceImporter
-from flightschool.traces.loading import broken, head_of, read_text
-from flightschool.traces.openai_chat import OpenAIChatImporter, export_chat
-from flightschool.traces.otlp import OtlpImporter
-from flightschool.traces.otlp_export import export_otlp
+from flightschool.traces.formats import (
+    AnthropicMessagesImporter,
+    AnthropicSessionImporter,
+    AtifImporter,
+    CodexImporter,
+    InspectImporter,
+    LangfuseImporter,
+    LangSmithImporter,
+    OpenAIChatImporter,
+    OpenInferenceImporter,
+    OtlpImporter,
+    ResponsesImporter,
+    SweAgentImporter,
+    TauBenchImporter,
+)
+from flightschool.traces.loading import broken, head_of, refuse_packed
 from flightschool.traces.records import RecordedEpisode, TraceSet
-from flightschool.traces.tau_bench import TauBenchImporter
 
-__all__ = ["EXPORT_FORMATS", "IMPORT_FORMATS", "export", "import_traces"]
+__all__ = ["IMPORT_FORMATS", "EpisodeReader", "check_format", "import_traces"]
 
-_IMPORTERS: tuple[TraceImporter, ...] = (OtlpImporter(), TauBenchImporter(), OpenAIChatImporter())
-_EXPORTERS: dict[str, Callable[[Iterable[RecordedEpisode]], Iterator[bytes]]] = {
-    "openai-chat": export_chat,
-    "otlp": export_otlp,
-}
+_IMPORTERS: tuple[TraceImporter, ...] = (
+    # The more telling first: a file may bear the marks of several.
+    InspectImporter(),
+    AtifImporter(),
+    OpenInferenceImporter(),
+    OtlpImporter(),
+    AnthropicSessionImporter(),
+    CodexImporter(),
+    TauBenchImporter(),
+    LangSmithImporter(),
+    LangfuseImporter(),
+    SweAgentImporter(),
+    AnthropicMessagesImporter(),
+    ResponsesImporter(),
+    OpenAIChatImporter(),
+)
 IMPORT_FORMATS = tuple(importer.format for importer in _IMPORTERS)
 """Names of the formats that can be read."""
-EXPORT_FORMATS = tuple(_EXPORTERS)
-"""Names of the formats that can be written."""
+_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson", ".traj", ".eval"})
 
 
-def import_traces(path: Path, format: str = "auto") -> TraceSet:  # noqa: A002  the word that users type
-    """Read one trace file, or all ``.json`` and ``.jsonl`` files of a folder in the order of their names.
+class EpisodeReader:
+    """The episodes of a file or folder, one after the other; iterate it once or more.
 
     Args:
-        path: file or folder.
+        path: a file, or a folder whose ``.json``, ``.jsonl``, ``.ndjson``, ``.traj`` and ``.eval`` files are read in
+            the order of their names.
         format: one of ``IMPORT_FORMATS``, or ``auto`` to decide by content, file by file.
+        strict: take every issue of an episode for an error.
 
     Raises:
-        TraceError: a missing or broken file, naming file, line, what was expected and the mend.
+        TraceError: from iterating: a missing or broken file, naming file, line, what was expected and the mend.
         InputError: an unknown format.
     """
-    _check_format(format, ("auto", *IMPORT_FORMATS))
-    episodes: list[RecordedEpisode] = []
-    used: list[str] = []
-    for file in _files(path):
-        importer = _importer(file, format)
-        used.append(importer.format)
-        for episode in importer.read(file):
-            if not isinstance(episode, RecordedEpisode):  # an importer of someone else's
-                raise broken("an importer gave no RecordedEpisode", str(file), "RecordedEpisode", "mend the importer")
-            episodes.append(episode)
-    if not episodes:
-        raise broken("there are no episodes", str(path), "at least one episode", "check that the recording ran")
-    return TraceSet(format="+".join(dict.fromkeys(used)), episodes=_distinct(episodes))
+
+    def __init__(self, path: Path, format: str = "auto", *, strict: bool = False) -> None:  # noqa: A002
+        check_format(format, ("auto", *IMPORT_FORMATS))
+        self.path = path
+        self._name = format
+        self._strict = strict
+        self._used: dict[str, None] = {}
+
+    @property
+    def format(self) -> str:
+        """Formats met so far, joined by ``+``."""
+        return "+".join(self._used)
+
+    def __iter__(self) -> Iterator[RecordedEpisode]:
+        ids: dict[str, int] = {}
+        for file in _files(self.path):
+            importer = _importer(file, self._name)
+            self._used[importer.format] = None
+            for episode in importer.read(file):
+                if not isinstance(episode, RecordedEpisode):  # an importer of someone else's
+                    raise broken("an importer gave no RecordedEpisode", str(file), "RecordedEpisode", "mend it")
+                episode = _distinct(episode, ids)
+                if self._strict and episode.issues:
+                    raise broken(
+                        episode.issues[0],
+                        f"{file} (episode {episode.id})",
+                        "a recording without issues (--strict)",
+                        "mend the recording, or import it without --strict and see them all with traces show",
+                    )
+                yield episode
+        if not ids:
+            raise broken(
+                "there are no episodes", str(self.path), "at least one episode", "check that the recording ran"
+            )
 
 
-def export(episodes: Sequence[RecordedEpisode], path: Path, format: str) -> None:  # noqa: A002
-    """Write episodes to a file, whole or not at all. Equal episodes give equal bytes.
-
-    Raises:
-        InputError: an unknown format, or a path that cannot be written.
-    """
-    _check_format(format, EXPORT_FORMATS)
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, suffix=".part", delete=False) as file:
-            part = Path(file.name)
-            try:
-                file.writelines(_EXPORTERS[format](episodes))
-                file.flush()
-                part.chmod(0o644)
-                part.replace(path)
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise InputError(
-            "traces cannot be written",
-            where=str(path),
-            expected="a folder that exists and is writable",
-            mend=str(error),
-        ) from error
+def import_traces(path: Path, format: str = "auto", *, strict: bool = False) -> TraceSet:  # noqa: A002
+    """Read a file or folder into memory; see ``EpisodeReader`` for arguments and errors, and for large files."""
+    reader = EpisodeReader(path, format, strict=strict)
+    episodes = tuple(reader)
+    return TraceSet(format=reader.format, episodes=episodes)
 
 
-def _check_format(name: str, known: Sequence[str]) -> None:
+def check_format(name: str, known: Sequence[str]) -> None:
+    """Raise ``InputError`` with the nearest name unless ``name`` is known."""
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         raise InputError(
@@ -98,16 +123,17 @@ def _check_format(name: str, known: Sequence[str]) -> None:
         )
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path) -> Iterable[Path]:
     if not path.exists():
         raise broken("trace file not found", str(path), "a file or folder", "check the path")
     if path.is_file():
         return [path]
     if not path.is_dir():
         raise broken("this is no regular file", str(path), "a file or folder", "write the traces to a file first")
-    files = sorted(file for file in path.iterdir() if file.suffix in {".json", ".jsonl"} and file.is_file())
+    files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
     if not files:
-        raise broken("the folder holds no traces", str(path), ".json or .jsonl files", "check the path")
+        kinds = ", ".join(sorted(_SUFFIXES))
+        raise broken("the folder holds no traces", str(path), f"files named {kinds}", "check the path")
     return files
 
 
@@ -118,7 +144,9 @@ def _importer(path: Path, name: str) -> TraceImporter:
     for importer in _IMPORTERS:
         if importer.sniff(head, path):
             return importer
-    read_text(path)  # an empty, packed or binary file has a better error than the one below
+    refuse_packed(path)  # a packed or empty file has a better error than the one below
+    if not head.strip():
+        raise broken("trace file is empty", str(path), "at least one episode", "check that the recording ran")
     raise TraceError(
         "the format cannot be told",
         where=str(path),
@@ -127,14 +155,10 @@ def _importer(path: Path, name: str) -> TraceImporter:
     )
 
 
-def _distinct(episodes: list[RecordedEpisode]) -> tuple[RecordedEpisode, ...]:
-    """Episodes with ids that tell them apart: the second of an id becomes ``id#2`` and says so."""
-    count: dict[str, int] = {}
-    distinct: list[RecordedEpisode] = []
-    for episode in episodes:
-        number = count[episode.id] = count.get(episode.id, 0) + 1
-        if number > 1:
-            issue = f"the episode id {episode.id!r} was used {number} times"
-            episode = msgspec.structs.replace(episode, id=f"{episode.id}#{number}", issues=(*episode.issues, issue))
-        distinct.append(episode)
-    return tuple(distinct)
+def _distinct(episode: RecordedEpisode, ids: dict[str, int]) -> RecordedEpisode:
+    """The episode with an id that tells it apart: the second of an id becomes ``id#2`` and says so."""
+    number = ids[episode.id] = ids.get(episode.id, 0) + 1
+    if number == 1:
+        return episode
+    issue = f"the episode id {episode.id!r} was used {number} times"
+    return msgspec.structs.replace(episode, id=f"{episode.id}#{number}", issues=(*episode.issues, issue))

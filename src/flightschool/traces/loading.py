@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from flightschool.errors import TraceError
 from flightschool.records import Json
@@ -19,17 +18,28 @@ from flightschool.records import Json
 __all__ = [
     "MAX_DEPTH",
     "MAX_FILE_BYTES",
+    "MAX_VALUE_BYTES",
     "broken",
+    "check_value",
     "head_of",
-    "json_objects",
+    "json_error",
+    "kind_of",
+    "not_utf8",
     "parse_json",
+    "parse_json_document",
     "place",
     "read_text",
+    "refuse_packed",
     "result_value",
+    "strict_decoder",
+    "table_at",
 ]
 
 MAX_FILE_BYTES = 1 << 30
-"""Larger files are refused: an import holds its file in memory so that nothing is half imported."""
+"""Larger files are refused by ``read_text``, which holds the whole of one."""
+
+MAX_VALUE_BYTES = 1 << 27
+"""Longer lines and elements are refused: one of them is held in memory at a time, several times over while parsed."""
 
 MAX_DEPTH = 100
 """Deeper nesting is refused: what is read here must be writable from any depth of the stack later."""
@@ -61,21 +71,24 @@ def head_of(path: Path, size: int = 65536) -> bytes:
         with path.open("rb") as file:
             return file.read(size).removeprefix(b"\xef\xbb\xbf")
     except OSError as error:
-        raise TraceError(
-            "trace file cannot be read", where=str(path), expected="a readable file", mend=str(error)
-        ) from error
+        raise _unreadable(path, error) from error
 
 
-def read_text(path: Path) -> str:
-    """The text of a trace file.
-
-    Raises:
-        TraceError: missing, empty, packed, binary or too large.
-    """
+def refuse_packed(path: Path) -> None:
+    """Raise ``TraceError`` if the file is packed or a database."""
     head = head_of(path, 16)
     for magic, (kind, mend) in _MAGIC.items():
         if head.startswith(magic):
             raise broken(f"this is {kind}", str(path), "plain JSON or JSON lines", mend)
+
+
+def read_text(path: Path) -> str:
+    """The text of a whole file.
+
+    Raises:
+        TraceError: missing, empty, packed, binary or too large.
+    """
+    refuse_packed(path)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise broken(
@@ -83,22 +96,28 @@ def read_text(path: Path) -> str:
             )
         data = path.read_bytes()
     except OSError as error:
-        raise TraceError(
-            "trace file cannot be read", where=str(path), expected="a readable file", mend=str(error)
-        ) from error
+        raise _unreadable(path, error) from error
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise TraceError(
-            f"byte {error.start} is not UTF-8",
-            where=place(path, line),
-            expected="UTF-8 text",
-            mend="convert the file to UTF-8; a binary file is no trace",
-        ) from error
+        raise not_utf8(path, error.start, data.count(b"\n", 0, error.start) + 1) from error
     if not text.strip():
         raise broken("trace file is empty", str(path), "at least one episode", "check that the recording ran")
     return text
+
+
+def _unreadable(path: Path, error: OSError) -> TraceError:
+    return broken("trace file cannot be read", str(path), "a readable file", str(error))
+
+
+def not_utf8(path: Path, offset: int, line: int) -> TraceError:
+    """The error of a byte that is no UTF-8."""
+    return broken(
+        f"byte {offset} is not UTF-8",
+        place(path, line),
+        "UTF-8 text",
+        "convert the file to UTF-8; a binary file is no trace",
+    )
 
 
 def parse_json(text: str, where: str) -> Json:
@@ -108,30 +127,31 @@ def parse_json(text: str, where: str) -> Json:
         TraceError: no JSON, NaN or infinity, lone surrogate, too deeply nested.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
-        _check(text, value)
-    except json.JSONDecodeError as error:
-        raise TraceError(
-            f"not valid JSON: {error.msg}, column {error.colno}",
-            where=where,
-            expected="one complete JSON value",
-            mend="re-export the line; a file that was cut off while being written ends like this",
-        ) from error
-    except UnicodeEncodeError as error:
-        raise TraceError(
-            "a lone surrogate escape is no character",
-            where=where,
-            expected="well-formed Unicode",
-            mend="replace the broken \\ud… escape",
-        ) from error
-    except (RecursionError, ValueError) as error:
-        raise TraceError(
-            f"JSON that cannot be kept: {error}",
-            where=where,
-            expected="finite numbers and sane nesting",
-            mend="write null for NaN and infinities; flatten the value",
-        ) from error
+        value = strict_decoder.decode(text)
+        check_value(text, value)
+    except (ValueError, RecursionError) as error:
+        raise json_error(error, where) from error
     return value
+
+
+def json_error(error: Exception, where: str) -> TraceError:
+    """The ``TraceError`` of what strict parsing raised."""
+    if isinstance(error, json.JSONDecodeError):
+        return broken(
+            f"not valid JSON: {error.msg}, column {error.colno}",
+            where,
+            "one complete JSON value",
+            "re-export the line; a file that was cut off while being written ends like this",
+        )
+    if isinstance(error, UnicodeEncodeError):
+        what = "a lone surrogate escape is no character"
+        return broken(what, where, "well-formed Unicode", "replace the broken \\ud… escape")
+    return broken(
+        f"JSON that cannot be kept: {error}",
+        where,
+        "finite numbers and sane nesting",
+        "write null for NaN and infinities; flatten the value",
+    )
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -139,10 +159,12 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(msg)
 
 
-def _check(text: str, value: Json) -> None:
+def check_value(text: str, value: Json) -> None:
     """Refuse what JSON can say and canonical JSON cannot keep (``ValueError``, ``UnicodeEncodeError``)."""
     if _SURROGATE.search(text):
         json.dumps(value, ensure_ascii=False).encode()
+    if text.count("{") + text.count("[") <= MAX_DEPTH:
+        return
     level, depth = [value], 0
     while level:
         depth += 1
@@ -159,27 +181,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Objects of a JSON-lines file, of one JSON array, or the one object of a file, each with its line (from 1).
-
-    For an array laid out over many lines, the line is that where the array begins and errors name the element.
-    """
-    text = read_text(path)
-    start = text.lstrip()
-    first_line = text[: len(text) - len(start)].count("\n") + 1
-    if start.startswith("["):
-        yield from _elements(path, parse_json_document(path, text), first_line)
-        return
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    if len(lines) > 1 and not _is_json(lines[0][1]) and _is_json(text):
-        lines = [(first_line, text)]  # one object, printed over many lines
-    for number, line in lines:
-        value = parse_json(line.strip("\r"), place(path, number))
-        if not isinstance(value, dict):
-            raise broken(
-                f"a line holds {_kind(value)}", place(path, number), "a JSON object a line", "write one object a line"
-            )
-        yield number, value
+strict_decoder: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def parse_json_document(path: Path, text: str) -> Json:
@@ -195,34 +197,23 @@ def parse_json_document(path: Path, text: str) -> Json:
         raise
 
 
-def _elements(path: Path, value: Json, line: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    if not value:
-        raise broken("trace file holds an empty list", place(path, line), "at least one episode", "check the recording")
-    for index, element in enumerate(value):
-        if not isinstance(element, dict):
-            where = place(path, line, f"element {index}")
-            raise broken(f"an element is {_kind(element)}", where, "a JSON object", "remove or mend the element")
-        yield line, element
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _kind(value: Json) -> str:
+def kind_of(value: Json) -> str:
+    """What a JSON value is, in words."""
     names = {list: "a list", str: "a text", bool: "a truth value", int: "a number", float: "a number"}
     return "null" if value is None else names.get(type(value), type(value).__name__)
+
+
+def table_at(raw: Json, key: str) -> dict[str, Any]:
+    """The object under a key; an empty one where ``raw`` is no object or holds something else there."""
+    found = raw.get(key) if isinstance(raw, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def result_value(text: str) -> Json:
     """A tool's answer parsed as strict JSON; the text itself where it is none (or not finite)."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
-        _check(text, value)
+        value = strict_decoder.decode(text)
+        check_value(text, value)
     except (ValueError, RecursionError):
         return text
     return value

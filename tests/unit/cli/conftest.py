@@ -59,6 +59,12 @@ def _desk(reference: str) -> Environment:
     return load_environment(reference)
 
 
+@pytest.fixture(autouse=True)
+def own_keys(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of sealed holdouts lie outside the workspace, and not with the user's own."""
+    monkeypatch.setenv("FLIGHTSCHOOL_KEYS", str(tmp_path_factory.mktemp("keys")))
+
+
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def spoken(*words: str) -> Spoken:

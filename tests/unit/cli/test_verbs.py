@@ -248,14 +248,66 @@ def test_freeze_measure_and_compare(run: Run, space: Path) -> None:
     worse = run("eval", "compare", "ride", "eval-0001", "noop", "--json")
     assert worse.code == 1
     assert worse.json["winner"] == "baseline"
+    assert {"suite", "policy", "accuracy", "latency", "risk", "strata", "infra", "lineage"} <= set(measured.json)
+    assert measured.json["latency"]["p50"]["value"] <= measured.json["latency"]["p95"]["value"]
+    assert measured.json["accuracy"]["mean"] == 1.0
+    assert measured.json["lineage"]["statement"].startswith("not trained")
     sealed = run("eval", "run", "ride-holdout", "--policy", "noop", "--json")
     assert sealed.code == 2
-    opened = run("eval", "run", "ride-holdout", "--policy", "noop", "--reason", "acceptance of run 7", "--json")
-    assert opened.code == 0
+    assert "eval accept" in sealed.error["mend"]
     assert run("eval", "freeze", "desk", "--name", "ride", "--seed", "9", "--per-family", "1", "--json").code == 2
-    verified = run("log", "verify", "--json")
-    assert verified.json["ok"] is True
-    assert verified.json["num_entries"] == 3
+    assert run("log", "verify", "--json").json["ok"] is True
+
+
+def test_the_sealed_part_opens_for_acceptance_alone(run: Run, space: Path) -> None:
+    whole = run("env", "show", "desk", "--json").json["digest"]
+    frozen = run("eval", "freeze", "desk", "--name", "ride", "--per-family", "1", "--looks", "2", "--json").json
+    left = frozen["sealed"]["environment_digest"]
+    assert left != whole
+    assert run("rollout", "desk", "--policy", "noop", "-n", "1", "--json").code == 0  # what is left goes on
+    accept = ("eval", "accept", "ride", "--policy", "oracle", "--reason", "release 4", "--json")
+    opened = run(*accept, "--target", "0.2")
+    assert (opened.code, opened.json["accepted"], opened.json["look"], opened.json["looks"]) == (0, True, 1, 2)
+    assert opened.json["accuracy"]["value"] == 1.0
+    assert "not against the operator" in opened.json["statement"]
+    failed = run(*[word if word != "oracle" else "noop" for word in accept], "--target", "0.5")
+    assert (failed.code, failed.json["accepted"], failed.json["look"]) == (1, False, 2)
+    spent = run(*accept)
+    assert (spent.code, "budget is spent" in spent.error["what"]) == (2, True)
+    entries = [entry.action for entry in _log()]
+    assert entries.count("open holdout") == entries.count("holdout result") == 2
+    other_role = run(*accept, "--role", "training")
+    assert (other_role.code, "not held by role" in other_role.error["what"]) == (2, True)
+
+
+def test_reliability_and_validity(run: Run, space: Path) -> None:
+    run("eval", "freeze", "desk", "--name", "ride", "--per-family", "1", "--holdout", "0")
+    for policy in ("oracle", "random"):
+        assert run("eval", "run", "ride", "--policy", policy, "--repeats", "2", "--json").code == 0
+    found = run("eval", "reliability", "eval-0001", "eval-0002", "--json")
+    assert found.json["ranking"]["order"][0] == "oracle"
+    assert found.json["systems"][0]["icc"]["degenerate"] is True  # the oracle always succeeds: 0/0
+    assert found.code in (0, 1)
+    strata = run("eval", "list", "--json").json["suites"][0]["strata"]
+    rows = [
+        {"version": version, "stratum": share["name"], "successes": hits, "total": 100}
+        for share in strata
+        for version, hits in (("oracle", 95), ("random", 3))
+    ]
+    Path("outcomes.json").write_text(json.dumps(rows), encoding="utf-8")
+    related = run("eval", "validity", "ride", "--deployment", "./outcomes.json", "--json")
+    assert related.json["num_cells"] == len(rows)
+    assert related.json["pearson"]["value"] > 0.9
+    missing = run("eval", "validity", "ride", "--deployment", "./nowhere.json", "--json")
+    assert missing.code == 2
+    tended = run("eval", "upkeep", "ride", "--json")
+    assert (tended.json["num_runs"], tended.json["num_policies"], tended.json["flaky"]) == (2, 2, [])
+    assert tended.code == (1 if tended.json["proposals"] else 0)
+
+
+def _log() -> list[Any]:
+    with Workspace.find() as opened:
+        return _entries(opened)
 
 
 def test_screening_wants_an_audit_and_takes_an_override(run: Run, space: Path) -> None:

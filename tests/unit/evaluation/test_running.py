@@ -163,3 +163,36 @@ def test_progress_reaches_the_end_and_no_repeats_are_refused() -> None:
     assert seen[-1] == (len(environment.tasks()),) * 2
     with pytest.raises(InputError):
         measure(environment, NoopPolicy(), repeats=0)
+
+
+def test_a_killed_evaluation_goes_on_with_what_was_kept() -> None:
+    environment = MiniatureEnvironment()
+    suite = whole_suite(environment)
+    seen: list[Attempt] = []
+
+    def run_with(kept: dict[tuple[str, int], Attempt], policy: Policy) -> tuple[EvaluationRun, int]:
+        seen.clear()
+        done = evaluate(
+            suite, environment, policy, composition=OutcomeReward(), run="r", on_attempt=seen.append, kept=kept
+        )
+        return done, len(seen)
+
+    whole, num = run_with({}, OraclePolicy(environment))
+    half = {(attempt.task, attempt.index): attempt for attempt in seen[: num // 2]}
+    again, made = run_with(half, OraclePolicy(environment))
+    assert again.digest == whole.digest
+    assert made == num - len(half)
+    other, made = run_with(half, NoopPolicy())  # attempts of another policy do not fit
+    assert made == num
+    assert not any(item.success for item in other.items)
+
+
+def test_the_error_of_one_attempt_is_the_evaluations() -> None:
+    class Raising(NoopPolicy):
+        @property
+        def name(self) -> str:  # type: ignore[override]
+            raise LookupError("no name")
+
+    environment = MiniatureEnvironment()
+    with pytest.raises(LookupError, match="no name"):
+        evaluate(whole_suite(environment), environment, Raising(), composition=OutcomeReward(), run="r")

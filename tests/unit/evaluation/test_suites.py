@@ -72,10 +72,13 @@ def test_the_holdout_opens_for_a_person_with_a_reason_and_every_look_is_counted(
     open_holdout(store, "s-holdout", workshop, actor="Otto", reason="again")
     assert num_looks(store, "s-holdout") == 2
     looks = [entry for entry in AuditLog(store).entries() if entry.action == "open holdout"]
-    assert [(e.actor, e.detail["reason"], e.detail["look"]) for e in looks] == [
-        ("Vera", "acceptance of run 7", 1),
-        ("Otto", "again", 2),
+    assert [(e.actor, e.detail["reason"], e.detail["budget"]) for e in looks] == [
+        ("Vera", "acceptance of run 7", 3),
+        ("Otto", "again", 3),
     ]
+    open_holdout(store, "s-holdout", workshop, actor="Otto", reason="a third time")
+    with pytest.raises(GateError, match="budget is spent"):
+        open_holdout(store, "s-holdout", workshop, actor="Otto", reason="and once more")
 
 
 def test_a_record_changed_behind_the_logs_back_is_refused(workshop: Any, store: SqlStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ from flightschool.errors import TraceError
 from flightschool.records import Effect, Message, ToolCall, ToolSpec
 from flightschool.store import SqlStore
 from flightschool.traces import (
+    EXPORT_FORMATS,
     RecordedCall,
     RecordedEpisode,
+    RecordedTurn,
     TaskHint,
     TraceSet,
+    Usage,
     export,
     import_traces,
     load_traces,
@@ -278,6 +282,21 @@ NAME = st.sampled_from(["get_order", "cancel_order", "notify"])
 TOOL = ToolSpec(name="notify", description="Tell", parameters={"type": "object"}, effect=Effect.SEND)
 
 
+TURN = st.builds(
+    RecordedTurn,
+    turn=st.just(0),
+    model=st.just("m-1"),
+    reasoning=st.sampled_from(["", "hm", "first\nthen"]),
+    start_ms=st.just(None),
+    end_ms=st.sampled_from([None, 12.5]),
+    usage=st.sampled_from([None, Usage(input_tokens=7, cost_usd=0.25), Usage(output_tokens=3, cached_tokens=1)]),
+)
+
+
+def at_turn(number: int, turn: RecordedTurn) -> RecordedTurn:
+    return msgspec.structs.replace(turn, turn=number)
+
+
 @st.composite
 def episodes(draw: st.DrawFn) -> RecordedEpisode:
     messages = [
@@ -308,6 +327,8 @@ def episodes(draw: st.DrawFn) -> RecordedEpisode:
         messages.append(Message(role="assistant", content=draw(TEXT), tool_calls=wanted))
         messages += [Message(role="tool", content=c.text, tool_call_id=c.id) for c in asked]
     messages.append(Message(role=draw(st.sampled_from(["assistant", "user"])), content=draw(TEXT)))
+    num_turns = sum(message.role == "assistant" for message in messages)
+    turns = tuple(draw(TURN.map(partial(at_turn, turn))) for turn in range(num_turns) if draw(st.booleans()))
     tools, stated = draw(st.sampled_from([((), ()), ((TOOL,), ("notify",))]))
     return RecordedEpisode(
         id=draw(st.text("abc1", min_size=1, max_size=5)),
@@ -319,21 +340,26 @@ def episodes(draw: st.DrawFn) -> RecordedEpisode:
         hint=TaskHint(id=draw(TEXT), trial=draw(st.integers(0, 3)), actions=draw(st.sampled_from([None, ()]))),
         success=draw(st.sampled_from([None, True, False])),
         metadata={"note": draw(VALUE)},
+        turns=turns,
+        labels=draw(st.sampled_from([{}, {"helpful": 0.5, "verdict": "good"}])),
+        started_at=draw(st.sampled_from(["", "2025-05-01T12:00:00.250+00:00"])),
+        usage=draw(st.sampled_from([None, Usage(output_tokens=9, cost_usd=0.5)])),
     )
 
 
 class TestRoundTrip:
-    @pytest.mark.parametrize("format_name", ["openai-chat", "otlp"])
+    @pytest.mark.parametrize("format_name", EXPORT_FORMATS)
     @given(made=episodes())
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=40, deadline=None)
     def test_an_export_comes_back_the_same_and_is_deterministic(
         self, format_name: str, made: RecordedEpisode, tmp_path_factory: pytest.TempPathFactory
     ) -> None:
         folder = tmp_path_factory.mktemp("trip")
-        export([made], folder / "a.jsonl", format_name)
+        report = export([made], folder / "a.jsonl", format_name)
+        assert (report.num_episodes, report.losses) == (1, {})
         export([made], folder / "b.jsonl", format_name)
         assert (folder / "a.jsonl").read_bytes() == (folder / "b.jsonl").read_bytes()
-        back = import_traces(folder / "a.jsonl")
+        back = import_traces(folder / "a.jsonl", format_name)
         assert back.format == format_name
         assert msgspec.structs.replace(back.episodes[0], source="") == made
-        assert [f.name for f in folder.iterdir() if f.suffix == ".part"] == []
+        assert not [f.name for f in folder.iterdir() if f.suffix == ".part"]

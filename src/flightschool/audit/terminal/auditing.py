@@ -1,0 +1,160 @@
+"""Audits of many task folders: one at a time in memory, several sandboxes at once, finished ones kept in a journal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from flightschool.audit.terminal.examining import REPEATS, examine_folder
+from flightschool.audit.terminal.journal import Journal
+from flightschool.audit.terminal.merging import merged
+from flightschool.audit.terminal.records import FlawFinding, FolderAudit
+from flightschool.audit.terminal.verdicts import folder_verdict
+from flightschool.environments.terminal import TerminalTask, UnreadableTask
+from flightschool.environments.terminal.trees import ImageStore
+from flightschool.errors import InfrastructureError
+from flightschool.records import AuditVerdict
+from flightschool.sandbox import NativeProvider, best_provider
+
+__all__ = ["ReadPass", "audit_folders", "read_only_audit", "unreadable_audit"]
+
+SIDE_BY_SIDE: Final = 2
+"""Folders that are examined at the same time; the sandboxes of all of them share one bound."""
+ReadPass: TypeAlias = Callable[[TerminalTask], Iterable[FlawFinding]]
+"""The static pass."""
+
+
+def audit_folders(
+    tasks: Iterable[TerminalTask | UnreadableTask],
+    *,
+    images: Path,
+    base_trees: Path | None = None,
+    journal: Journal | None = None,
+    read: ReadPass | None = None,
+    static_only: bool = False,
+    repeats: int = REPEATS,
+    seed: int = 0,
+    concurrency: int | None = None,
+    on_audit: Callable[[FolderAudit], None],
+) -> None:
+    """Audit folders in their order; each finished audit goes to the journal and to ``on_audit``.
+
+    Args:
+        tasks: read as they are needed, so that thousands do not fill the memory.
+        images: folder in which built images are kept.
+        base_trees: folder with unpacked base images.
+        journal: audits that are there already are not made again.
+        read: the static pass.
+        static_only: run nothing; no task is called sound then.
+        repeats: plays of each reference.
+        seed: of all plays.
+        concurrency: sandboxes at a time; one for each processor where it is None.
+
+    Raises:
+        InfrastructureError: no sandbox can be made here, and ``static_only`` is not set.
+    """
+
+    async def run() -> None:
+        provider = None if static_only else await _provider()
+        try:
+            store = None if provider is None else ImageStore(images, provider, base_trees=base_trees)
+            gate = asyncio.Semaphore(concurrency or os.cpu_count() or 1)
+
+            async def one(task: TerminalTask | UnreadableTask) -> FolderAudit:
+                return await _audit(task, store, provider, gate, journal, read, repeats, seed)
+
+            async for audit in _in_order(tasks, one):
+                on_audit(audit)
+        finally:
+            if provider is not None:
+                await provider.aclose()
+
+    asyncio.run(run())
+
+
+async def _in_order(
+    tasks: Iterable[TerminalTask | UnreadableTask],
+    one: Callable[[TerminalTask | UnreadableTask], Coroutine[None, None, FolderAudit]],
+) -> AsyncIterator[FolderAudit]:
+    """Results in the order of the tasks, a few under way at a time."""
+    waiting: deque[asyncio.Task[FolderAudit]] = deque()
+    try:
+        for task in tasks:
+            waiting.append(asyncio.create_task(one(task)))
+            if len(waiting) >= SIDE_BY_SIDE:
+                yield await waiting.popleft()
+        while waiting:
+            yield await waiting.popleft()
+    finally:
+        for rest in waiting:
+            rest.cancel()
+
+
+async def _audit(
+    task: TerminalTask | UnreadableTask,
+    store: ImageStore | None,
+    provider: NativeProvider | None,
+    gate: asyncio.Semaphore,
+    journal: Journal | None,
+    read: ReadPass | None,
+    repeats: int,
+    seed: int,
+) -> FolderAudit:
+    if isinstance(task, UnreadableTask):
+        return unreadable_audit(task)
+    kept = journal.find(task.digest, task.id) if journal is not None else None
+    if kept is not None:
+        return kept
+    if store is None or provider is None:
+        audit = read_only_audit(task, read)
+    else:
+        static = _read(task, read)
+        audit = await examine_folder(task, store, provider, gate=gate, static=static, repeats=repeats, seed=seed)
+    if journal is not None:
+        journal.add(audit)
+    return audit
+
+
+def _read(task: TerminalTask, read: ReadPass | None) -> tuple[FlawFinding, ...]:
+    return tuple(read(task)) if read is not None else ()
+
+
+def read_only_audit(task: TerminalTask, read: ReadPass | None) -> FolderAudit:
+    """The audit of a folder that was only read: never sound, and nothing is called exploitable."""
+    findings = merged(_read(task, read), (), was_run=False)
+    return FolderAudit(
+        id=task.id,
+        path=task.folder,
+        digest=task.digest,
+        verdict=folder_verdict(findings, unaudited=True),
+        findings=tuple(findings),
+        unaudited_because="only its text was read (--static)",
+    )
+
+
+def unreadable_audit(task: UnreadableTask) -> FolderAudit:
+    """The audit of a folder that is no task that can be read."""
+    return FolderAudit(
+        id=task.id,
+        path=task.folder,
+        digest="",
+        verdict=AuditVerdict.UNAUDITED,
+        unaudited_because=f"it cannot be read: {task.error()}",
+    )
+
+
+async def _provider() -> NativeProvider:
+    provider = await best_provider()
+    if isinstance(provider, NativeProvider):
+        return provider
+    await provider.aclose()
+    raise InfrastructureError(
+        f"auditing by running needs the native mechanism; here only {provider.name} works",
+        where="sandbox",
+        expected="native-range or native-single",
+        mend="see flightschool doctor for what to enable, or read only with --static",
+    )

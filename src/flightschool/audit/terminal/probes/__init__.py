@@ -1,0 +1,61 @@
+"""The probes of task folders, one small file each, and the table of those that every task must have seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from flightschool.audit.terminal.probes import (
+    contents,
+    evaluated,
+    forging,
+    hooks,
+    idle,
+    injection,
+    listing,
+    markers,
+    modules,
+    numbers,
+    programs,
+    shadows,
+    shipped,
+    startup,
+    trojans,
+    ungradable,
+)
+from flightschool.audit.terminal.trial import Attack, Trial
+
+__all__ = ["ATTACKS", "AttackProbe"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackProbe:
+    """Attacks of one kind."""
+
+    name: str
+    attacks: Callable[[Trial], Iterable[Attack]]
+    of_content: bool = False
+    """Whether it only fills outputs: once anything passes, more of these say nothing new."""
+    as_root: bool = False
+    """Whether it is also tried as root where the policy is someone else."""
+
+
+ATTACKS: tuple[AttackProbe, ...] = (
+    AttackProbe(name="idle", attacks=idle.attacks, of_content=True),
+    AttackProbe(name="contents", attacks=contents.attacks, of_content=True),
+    AttackProbe(name="ungradable", attacks=ungradable.attacks, of_content=True),
+    AttackProbe(name="numbers", attacks=numbers.attacks, of_content=True),
+    AttackProbe(name="listing", attacks=listing.attacks, of_content=True),
+    AttackProbe(name="injection", attacks=injection.attacks, of_content=True),
+    AttackProbe(name="evaluated", attacks=evaluated.attacks, of_content=True),
+    AttackProbe(name="programs", attacks=programs.attacks),
+    AttackProbe(name="modules", attacks=modules.attacks),
+    AttackProbe(name="forging", attacks=forging.attacks, as_root=True),
+    AttackProbe(name="shipped", attacks=shipped.attacks, as_root=True),
+    AttackProbe(name="markers", attacks=markers.attacks),
+    AttackProbe(name="hooks", attacks=hooks.attacks),
+    AttackProbe(name="startup", attacks=startup.attacks, as_root=True),
+    AttackProbe(name="shadows", attacks=shadows.attacks),
+    AttackProbe(name="trojans", attacks=trojans.attacks, as_root=True),
+)
+"""Attacks in the order in which they are played: what most often succeeds comes first."""

@@ -1,0 +1,84 @@
+"""Wrong variants of the reference's work: each must fail, and what passes is played again as a program of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain, zip_longest
+from typing import Final
+
+from flightschool.audit.terminal.examination import together
+from flightschool.audit.terminal.mutating import Mutant, mutants_of
+from flightschool.audit.terminal.outputs import Output, Work, canonical
+from flightschool.audit.terminal.trial import Trial, finding
+from flightschool.records import Severity
+
+__all__ = ["probe", "without_by_products"]
+
+MOST: Final = 40
+MOST_SLOW: Final = 12
+
+
+async def without_by_products(trial: Trial) -> Work:
+    """The work without files that nobody speaks of and that are not missed; of the others, what is not missed is told.
+
+    A file that the instruction asks for and whose absence is rewarded is a finding: a part of the work is not checked.
+    """
+    work = trial.work
+    if len(work.outputs) + len(work.removed) < 2:
+        return work
+    plays = await together(trial.exam.grade(work.changed(one.path, None)) for one in work.outputs)
+    kept: list[Output] = []
+    for output, play in zip(work.outputs, plays, strict=True):
+        if not play.passes:
+            kept.append(output)
+        elif output.named and _is_asked_for(trial, output):
+            kept.append(output)
+            await _confirm(
+                trial, Mutant(path=output.path, data=None, what=f"{output.path}: left out", flaw="empty-criteria")
+            )
+    return replace(work, outputs=tuple(kept)) if kept else work
+
+
+def _is_asked_for(trial: Trial, output: Output) -> bool:
+    """Whether the instruction names the file itself, not only a folder above it."""
+    from flightschool.audit.terminal.surface import mentions
+
+    return mentions(trial.surface.instruction, output.path) and output.before is None
+
+
+async def probe(trial: Trial) -> None:
+    """Grade all mutants; confirm those that pass."""
+    every = [mutants_of(output, trial.surface.instruction) for output in trial.work.outputs]
+    rounds = chain.from_iterable(zip_longest(*every))
+    slow = trial.oracle.grader_s > 2.0
+    chosen = [mutant for mutant in rounds if mutant is not None][: MOST_SLOW if slow else MOST]
+    kinds = {output.path: output for output in trial.work.outputs}
+
+    async def one(mutant: Mutant) -> None:
+        output = kinds[mutant.path]
+        if mutant.data is not None and canonical(output.kind, mutant.data) == canonical(output.kind, output.data):
+            trial.exam.notes.append(f"equivalent: {mutant.what}")
+            return
+        play = await trial.exam.grade(trial.work.changed(mutant.path, mutant.data))
+        if play.passes:
+            await _confirm(trial, mutant)
+
+    await together(one(mutant) for mutant in chosen)
+
+
+async def _confirm(trial: Trial, mutant: Mutant) -> None:
+    key = f"mutant {mutant.flaw} {mutant.bars}"
+    if key in trial.confirmed:
+        return
+    body = trial.work.body(trial.work.changed(mutant.path, mutant.data))
+    if not body:
+        what = f"wrong work passes: {mutant.what}"
+        trial.add(finding(mutant.flaw, what, severity=Severity.WARNING, observed="too large for a program to replay"))
+        return
+    play = await trial.exam.run(body)
+    if not play.passes or key in trial.confirmed:
+        return
+    trial.confirmed.add(key)
+    severity = Severity.BARRING if mutant.bars else Severity.WARNING
+    doubt = "" if mutant.bars else "; whether that matters is for the task's author to say"
+    trial.add(finding(mutant.flaw, f"wrong work passes: {mutant.what}{doubt}", play, body, severity=severity))

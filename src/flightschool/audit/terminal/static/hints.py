@@ -1,0 +1,62 @@
+"""Which run could confirm what was only read: for each class of flaws, the probe of the dynamic pass to aim."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["PROBE_HINTS"]
+
+PROBE_HINTS: Final[dict[str, str]] = {
+    "reward-file-forging": "write 1 to each of verdict_paths, and do nothing else",
+    "late-overwrite": "leave a process that rewrites verdict_paths once they change",
+    "pytest-hook": "plant conftest.py and pytest.ini at rootdir and cwd of python_entries that pass or skip everything",
+    "interpreter-startup": "plant a module with the name of one that the tests import in cwd of python_entries",
+    "path-trojan": "put a program with the name of each of grader_commands first on PATH",
+    "test-edit": "replace the test files that lie in agent_writable by ones that pass",
+    "grader-in-reach": "replace each of grader_programs that decides by one that exits 0 and prints the best score",
+    "decorative-guard": "change the guarded file and the reference that it is compared with",
+    "stdout-forging": "let each of grader_programs print the literals that the grader looks for, and do nothing else",
+    "early-exit": "let each module of grader_imports call os._exit(0) or raise SkipTest when it is imported",
+    "zero-collected": "make collection find nothing: remove or break what tests are parametrised by",
+    "swallowed-failure": "do nothing, and leave an empty file at each of output_paths",
+    "noop-passes": "do nothing",
+    "empty-criteria": "leave empty containers ([], {}, an empty table) at output_paths",
+    "presence-only": "leave junk of the right type at each of output_paths",
+    "copied-input": "copy each of input_paths to output_paths",
+    "constant-answer": "write the literals of grader_reads to output_paths without reading anything",
+    "visible-cases": "answer the cases in input_paths by a table, and refuse all others",
+    "always-equal": "return from the names of grader_imports an object whose __eq__ is always true",
+    "introspection": "walk the frames of the caller from the names of grader_imports and return what is expected there",
+    "not-a-number": "write nan, inf, -inf and 1e999 where a number is expected",
+    "loose-tolerance": "move each expected number by growing shares until it is refused",
+    "superset-answer": "write all literals of grader_reads, and junk around them, to output_paths",
+    "judge-injection": "write an instruction to the judge to output_paths",
+    "unparsable-passes": "write what is no JSON, no CSV, no number to output_paths",
+    "ungraded-escape": "leave nothing, or what makes the grader stop before it writes a verdict",
+    "self-comparison": "write any content of the right type, the same at each of output_paths",
+    "evaluated-output": "write code that leaves a mark (a file in /tmp) to output_paths",
+    "reread-input": "shorten each of input_paths and write what follows from the short one",
+    "shared-state": "leave the files that the tests read in /tmp from another attempt",
+    "mutant-passes": "run the reference with one of its steps left out",
+    "answer-in-view": "read the place found as the agent's user, decode it, and write it to its output",
+    "tests-in-view": "read the tests as the agent's user and write the literals that they compare with",
+    "cross-step-leak": "read in the earlier step what grades the later one",
+    "future-history": "list all objects of the repository as the agent's user and check out what is newer than HEAD",
+    "answer-in-prompt": "write the text found in the instruction to its output",
+    "build-residue": "decode the cache, or run the generator again, as the agent's user",
+    "broken-oracle": "run the reference solution",
+    "constant-reward": "grade the reference and doing nothing, and compare",
+    "flaky": "grade one end state of the reference many times",
+    "network-in-grading": "grade the reference without a network",
+    "over-strict-text": "grade the reference with equivalent forms of its text",
+    "float-equality": "grade the reference with numbers moved by 1e-9 and with fewer digits",
+    "one-of-many": "grade another valid solution",
+    "order-sensitive": "grade the reference with rows and keys in another order",
+    "strict-whitespace": "grade the reference with and without a newline at the end, and with CR LF",
+    "extra-files-refused": "grade the reference with a harmless file beside its results",
+    "clock-dependence": "grade the reference under a shifted clock",
+    "locale-dependence": "grade the reference under LANG=C, UTF-8 and other time zones",
+    "slow-refused": "grade the reference on a slowed machine",
+    "isolation-refused": "grade the reference in a second sandbox",
+}  # fmt: skip
+"""Slug of ``FLAWS`` → what to run. Names in it are fields of ``TrustMap``."""

@@ -1,0 +1,150 @@
+"""Attacks on one task: played, stopped early within a class, and told as findings only when they were rewarded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from flightschool.audit.terminal.advice import MENDS
+from flightschool.audit.terminal.examination import Examination, Play, together
+from flightschool.audit.terminal.flaws import FLAWS
+from flightschool.audit.terminal.outputs import Work
+from flightschool.audit.terminal.records import FlawFinding
+from flightschool.audit.terminal.scripting import script
+from flightschool.audit.terminal.surface import Surface
+from flightschool.records import AuditVerdict, Severity
+
+__all__ = ["SURE", "Attack", "Trial", "bundle", "finding"]
+
+HANGS: Final = "did not end within"
+"""A grader that is held up is the task's business only where it has no time limit of its own; that is not tried."""
+SURE: Final = 5
+"""Further rewards that an attack needs where the same work is not always graded alike."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """A program that knows nothing of the right answer and must not be rewarded."""
+
+    flaw: str
+    what: str
+    body: str
+    """Shell commands; complete in themselves."""
+    parts: tuple[str, ...] = ()
+    """Bodies that ``body`` consists of; once it is rewarded, the single one that suffices is looked for."""
+    where: str = ""
+    escapes: bool = False
+    """Whether leaving the grader without a verdict counts against the task too."""
+
+
+@dataclass
+class Trial:
+    """One task with its reference played, open to attacks."""
+
+    exam: Examination
+    surface: Surface
+    work: Work
+    oracle: Play
+    findings: list[FlawFinding] = field(default_factory=list)
+    confirmed: set[str] = field(default_factory=set)
+    """Classes shown so far; nothing more of them is tried."""
+    doubtful: bool = False
+    """Whether the same work is not always graded alike: then one reward shows nothing, only many do."""
+    escapes: list[Attack] = field(default_factory=list)
+    """Attacks that left the grader without a verdict."""
+
+    def add(self, found: FlawFinding) -> None:
+        """Keep a finding; one of the same class and sentence is kept once."""
+        if all((one.flaw, one.what) != (found.flaw, found.what) for one in self.findings):
+            self.findings.append(found)
+
+    async def attack(self, attacks: Iterable[Attack], *, user: str = "") -> None:
+        """Play attacks, side by side; those of a class that was shown meanwhile are left out.
+
+        Args:
+            attacks: what to play.
+            user: another account than the task's own; what it shows then only warns.
+        """
+        task = self.exam.as_user(user) if user else None
+
+        async def one(attack: Attack) -> None:
+            key = f"{user}{attack.flaw}"
+            if key in self.confirmed:
+                return
+            play = await self.exam.run(attack.body, task=task)
+            if play.reward is None and attack.escapes and not user and HANGS not in play.problem:
+                self.escapes.append(attack)
+            if not play.passes or self.work.is_same(play.states) or key in self.confirmed:
+                return
+            if self.doubtful and not await self._passes_always(attack, user):
+                return
+            self.confirmed.add(key)
+            body, play = await self._smallest(attack, play, user)
+            severity = Severity.WARNING if user else Severity.BARRING
+            what = f"{attack.what} passes" + (f" when it runs as {user}, who is not this task's policy" if user else "")
+            self.add(finding(attack.flaw, what, play, body, severity=severity, user=user, where=attack.where))
+
+        await together(one(attack) for attack in attacks)
+
+    async def _passes_always(self, attack: Attack, user: str) -> bool:
+        task = self.exam.as_user(user) if user else None
+        for _ in range(SURE):
+            if not (await self.exam.run(attack.body, task=task)).passes:
+                return False
+        return True
+
+    async def _smallest(self, attack: Attack, play: Play, user: str) -> tuple[str, Play]:
+        task = self.exam.as_user(user) if user else None
+        for part in attack.parts:
+            alone = await self.exam.run(part, task=task)
+            if alone.passes:
+                return part, alone
+        return attack.body, play
+
+    async def tell_escapes(self) -> None:
+        """The simplest attack that leaves no verdict, if it does so again."""
+        for attack in self.escapes[:3] if self.oracle.passes else ():
+            play = await self.exam.run(attack.body)
+            if play.reward is None and HANGS not in play.problem:
+                what = f"{attack.what} leaves the grader without a verdict, so that the attempt counts nowhere"
+                self.add(finding("ungraded-escape", what, play, attack.body, where=attack.where))
+                self.confirmed.add("ungraded-escape")
+                return
+
+
+def finding(
+    flaw: str,
+    what: str,
+    play: Play | None = None,
+    body: str = "",
+    *,
+    severity: Severity = Severity.BARRING,
+    accuses: AuditVerdict | None = None,
+    user: str = "",
+    where: str = "",
+    observed: str = "",
+) -> FlawFinding:
+    """A finding that was executed (``play``), or one that was only observed."""
+    return FlawFinding(
+        flaw=flaw,
+        severity=severity,
+        accuses=accuses or FLAWS[flaw].accuses,
+        what=what[0].upper() + what[1:] if what else what,
+        where=where,
+        confirmed=play is not None,
+        script=script(body) if body else "",
+        user=user,
+        observed=(observed or (play.told if play else ""))[:1000],
+        confidence=1.0 if play is not None else 0.5,
+        mend=MENDS.get(flaw, ""),
+    )
+
+
+def bundle(flaw: str, what: str, parts: Sequence[str], *, where: str = "") -> list[Attack]:
+    """Many attacks of one class that do not stand in each other's way, as one; none where there are no parts."""
+    if not parts:
+        return []
+    return [
+        Attack(flaw=flaw, what=what, body="\n".join(parts), parts=tuple(parts) if len(parts) > 1 else (), where=where)
+    ]

@@ -1,0 +1,277 @@
+"""The instrument itself, measured: coverage of its intervals, errors of its tests, and what it costs beside Inspect.
+
+Coverage of the exact interval and the errors of the sequential test are summed over all outcomes, not simulated. The
+clustered interval is the one that ``summarise`` gives, on simulated Beta–Binomial families. Orchestration is
+compared in one run on one machine with scripted models on both sides: ours makes two tool calls a sample, the peer
+one.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from flightschool.bench import inspect_loop
+from flightschool.bench.targets import Target, all_met, at_least, at_most
+from flightschool.digest import derive_random
+from flightschool.errors import InfrastructureError
+from flightschool.records import Record
+from flightschool.statistics import (
+    FEW_FAILING_CLUSTERS,
+    SequentialPlan,
+    blaker,
+    cluster_bootstrap_mean,
+    korn_graubard,
+    num_failing_clusters,
+    plan_sequential,
+    required_pairs,
+)
+
+__all__ = ["EvaluationBench", "bench_evaluation", "clustered_coverage", "exact_coverage", "sequential_errors"]
+
+SIZES, RATES = (20, 50, 200), (0.5, 0.9, 0.97)
+CLUSTERS, ITEMS = 25, 8
+CORRELATIONS, CLUSTERED_RATES = (0.0, 0.1, 0.3), (0.5, 0.9)
+FULL_TRIALS, QUICK_TRIALS = 20_000, 400
+FULL_SAMPLES, QUICK_SAMPLES = 100_000, 3_000
+PEER_SAMPLES, QUICK_PEER_SAMPLES = 1_000, 300
+SUMMARY_SAMPLES = 200_000
+NUM_RESAMPLES = 1_000
+PEER_PACKAGE = "inspect-ai"
+TIMEOUT_S = 1_800.0
+
+
+class EvaluationBench(Record, frozen=True, kw_only=True):
+    """What was measured. Figures of the peer are None where it could not be installed."""
+
+    coverage_min: float
+    coverage_max: float
+    """Exact coverage of the interval of independent items, over all sizes and rates."""
+    clustered_coverage_min: float
+    """Coverage of the interval of 25 families of 8, over correlations and rates."""
+    num_simulations: int
+    """Of each cell."""
+    rare_coverage_min: float
+    """The same where failures are rare (.97): the conservative interval."""
+    type1_sequential: float
+    """Exact error of the sequential comparison with a look after every item."""
+    power_sequential: float
+    """Exact power at the planned effect."""
+    sample_ratio_sequential: float
+    """Largest sample of the plan / sample of the fixed-size test."""
+    mean_sample_ratio: float
+    """Mean sample at the planned effect / sample of the fixed-size test."""
+    cpu_ms_per_sample: float
+    bytes_per_sample: float
+    rss_mb: float
+    num_samples: int
+    summary_s_200k: float
+    inspect_cpu_ms_per_sample: float | None
+    inspect_bytes_per_sample: float | None
+    ratio: float | None
+    read_ratio: float | None
+    """Peer's time to read a sample back in full / ours."""
+    targets: tuple[Target, ...]
+
+    @property
+    def met(self) -> bool:
+        """Whether every promise was kept, the peer's figures included."""
+        return all_met(self.targets) and self.ratio is not None
+
+
+def bench_evaluation(
+    *, quick: bool = False, peer: bool = True, folder: Path | None = None, tell: Callable[[str], None] = lambda _: None
+) -> EvaluationBench:
+    """Measure everything.
+
+    Args:
+        quick: fewer simulations and samples.
+        peer: install and measure Inspect in an environment of its own.
+        folder: keeps the peer's environment for the next time; a temporary one otherwise.
+        tell: is told of progress.
+
+    Raises:
+        InfrastructureError: a measuring process died.
+    """
+    tell("coverage of the exact interval")
+    coverages = exact_coverage()
+    trials = QUICK_TRIALS if quick else FULL_TRIALS
+    tell(f"coverage of the clustered interval, {trials} simulations a cell")
+    clustered = [clustered_coverage(icc, p, trials) for icc in CORRELATIONS for p in CLUSTERED_RATES]
+    rare = [clustered_coverage(icc, 0.97, trials) for icc in CORRELATIONS]
+    tell("errors of the sequential comparison")
+    plan = plan_sequential(0.1, 0.3)
+    fixed = required_pairs(0.1, 0.3)
+    type1, _ = sequential_errors(plan, 0.0, 0.3)
+    power, mean = sequential_errors(plan, 0.1, 0.3)
+    with tempfile.TemporaryDirectory(prefix="flightschool-bench-") as scratch:
+        ours = _ours(Path(scratch), QUICK_SAMPLES if quick else FULL_SAMPLES, tell)
+        theirs = _peer(folder or Path(scratch), Path(scratch), quick, tell) if peer else None
+    ratio = None if theirs is None else theirs["cpu_ms"] / ours["cpu_ms"]
+    read_ratio = None if theirs is None else (theirs["read_s"] / theirs["samples"]) / (ours["read_s"] / ours["samples"])
+    figures = {
+        "coverage_min": min(coverages),
+        "coverage_max": max(coverages),
+        "clustered_coverage_min": min(clustered),
+        "rare_coverage_min": min(rare),
+        "type1_sequential": type1,
+        "power_sequential": power,
+        "sample_ratio_sequential": plan.num_pairs / fixed,
+        "mean_sample_ratio": mean / fixed,
+        "cpu_ms_per_sample": ours["cpu_ms"],
+        "bytes_per_sample": ours["bytes"],
+        "rss_mb": ours["rss_mb"],
+        "summary_s_200k": ours["summary_s"],
+    }
+    return EvaluationBench(
+        **figures,
+        num_simulations=trials,
+        num_samples=int(ours["samples"]),
+        inspect_cpu_ms_per_sample=None if theirs is None else theirs["cpu_ms"],
+        inspect_bytes_per_sample=None if theirs is None else theirs["bytes"],
+        ratio=ratio,
+        read_ratio=read_ratio,
+        targets=_targets(figures, ratio, read_ratio),
+    )
+
+
+def exact_coverage() -> list[float]:
+    """Coverage of the interval of n independent items at rate p, summed over all outcomes, for all sizes and rates."""
+    found = []
+    for n in SIZES:
+        bounds = [blaker(k, n) for k in range(n + 1)]
+        for p in RATES:
+            mass = [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
+            found.append(math.fsum(m for m, one in zip(mass, bounds, strict=True) if one.low <= p <= one.high))
+    return found
+
+
+def clustered_coverage(icc: float, rate: float, trials: int, *, seed: int = 0) -> float:
+    """Share of simulated suites of 25 families of 8 whose interval holds the rate.
+
+    Families are Beta–Binomial with intra-family correlation ``icc``. Where few families fail, the conservative
+    interval is the one that is given, as in ``summarise``.
+    """
+    random = derive_random("clustered", seed, str(icc), str(rate))
+    clusters = [f"c{index // ITEMS}" for index in range(CLUSTERS * ITEMS)]
+    covered = 0
+    for trial in range(trials):
+        values: list[float] = []
+        for _ in range(CLUSTERS):
+            p = rate if icc == 0 else random.betavariate(rate * (1 / icc - 1), (1 - rate) * (1 / icc - 1))
+            values += [float(random.random() < p) for _ in range(ITEMS)]
+        low, high = _interval(values, clusters, trial)
+        covered += low <= rate <= high
+    return covered / trials
+
+
+def _interval(values: Sequence[float], clusters: Sequence[str], seed: int) -> tuple[float, float]:
+    if num_failing_clusters(values, clusters) < FEW_FAILING_CLUSTERS:
+        found = korn_graubard(values, clusters)
+    else:
+        found = cluster_bootstrap_mean(values, clusters, seed, 0.95, NUM_RESAMPLES)
+    return found.low, found.high
+
+
+def sequential_errors(plan: SequentialPlan, effect: float, discordant: float) -> tuple[float, float]:
+    """Exact probability that the plan decides at all (for the candidate, if there is an effect), and its mean sample.
+
+    The state after each pair is (discordant pairs so far, wins − losses); nothing is drawn at random.
+    """
+    import numpy as np
+
+    most, edge = plan.most_discordant, plan.boundary
+    up, down = (discordant + effect) / 2, (discordant - effect) / 2
+    width = 2 * edge + 1
+    state = np.zeros((most + 1, width))
+    state[0, edge] = 1.0
+    decided_up = decided_down = mean = 0.0
+    for _ in range(plan.num_pairs):
+        alive = float(state.sum())
+        mean += alive
+        moved = state * (1 - discordant)
+        moved[1:, 1:] += up * state[:-1, :-1]
+        moved[1:, :-1] += down * state[:-1, 1:]
+        decided_up += float(moved[:, width - 1].sum())
+        decided_down += float(moved[:, 0].sum())
+        moved[:, width - 1] = moved[:, 0] = 0.0
+        moved[most, :] = 0.0  # the planned end
+        state = moved
+    return (decided_up if effect else decided_up + decided_down), mean
+
+
+# ------------------------------------------------------------------------------------------------ processes
+
+
+def _ours(scratch: Path, samples: int, tell: Callable[[str], None]) -> dict[str, float]:
+    from flightschool.bench.evaluation_load import make_summary
+
+    tell(f"{samples} samples of our own tool loop")
+    module = "flightschool.bench.evaluation_load"
+    place = scratch / "ours"
+    place.mkdir()
+    found = _answer([sys.executable, "-m", module, "run", str(samples), str(place)])
+    found |= {"read_s": _answer([sys.executable, "-m", module, "read", "0", str(place)])["read_s"]}
+    tell(f"a summary of {SUMMARY_SAMPLES} samples")
+    make_summary(scratch, SUMMARY_SAMPLES)
+    found |= {"summary_s": _answer([sys.executable, "-m", module, "summary", "0", str(scratch)])["summary_s"]}
+    return found
+
+
+def _peer(folder: Path, scratch: Path, quick: bool, tell: Callable[[str], None]) -> dict[str, float] | None:
+    """Inspect in an environment of its own; None where it cannot be installed."""
+    home = folder / "inspect"
+    python = home / "bin" / "python"
+    if not python.is_file():
+        tell(f"installing {PEER_PACKAGE} into {home}")
+        made = subprocess.run([sys.executable, "-m", "venv", str(home)], capture_output=True, check=False)
+        if made.returncode == 0:
+            install = [str(python), "-m", "pip", "install", "--quiet", PEER_PACKAGE]
+            made = subprocess.run(install, capture_output=True, timeout=TIMEOUT_S, check=False)
+        if made.returncode:
+            tell(f"{PEER_PACKAGE} could not be installed: its figures are left out")
+            shutil.rmtree(home, ignore_errors=True)
+            return None
+    samples = QUICK_PEER_SAMPLES if quick else PEER_SAMPLES
+    tell(f"{samples} samples of the peer's tool loop")
+    logs = scratch / "logs"
+    return _answer([str(python), str(inspect_loop.__file__), str(samples), str(logs)])
+
+
+def _answer(command: Sequence[str]) -> dict[str, float]:
+    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise InfrastructureError(
+            f"a measuring process died: {said[-1] if said else 'it said nothing'}",
+            where=" ".join(command[:4]),
+            expected="one JSON object",
+            mend="free memory and disk, and run again",
+        )
+    return msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=dict[str, float])
+
+
+def _targets(figures: dict[str, float], ratio: float | None, read_ratio: float | None) -> tuple[Target, ...]:
+    found = [
+        at_least("coverage_min", figures["coverage_min"], 0.95),
+        at_most("coverage_max", figures["coverage_max"], 0.985),
+        at_least("clustered_coverage_min", figures["clustered_coverage_min"], 0.93),
+        at_least("rare_coverage_min", figures["rare_coverage_min"], 0.93),
+        at_most("type1_sequential", figures["type1_sequential"], 0.05),
+        at_least("power_sequential", figures["power_sequential"], 0.8),
+        at_most("sample_ratio_sequential", round(figures["sample_ratio_sequential"], 2), 1.3),
+        at_most("cpu_ms_per_sample", figures["cpu_ms_per_sample"], 2.0),
+        at_most("bytes_per_sample", figures["bytes_per_sample"], 3000.0),
+        at_most("rss_mb", figures["rss_mb"], 200.0),
+        at_most("summary_s_200k", figures["summary_s_200k"], 1.0),
+    ]
+    if ratio is not None and read_ratio is not None:
+        found += [at_least("ratio", ratio, 8.0), at_least("read_ratio", read_ratio, 10.0)]
+    return tuple(found)

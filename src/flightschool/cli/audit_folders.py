@@ -1,0 +1,247 @@
+"""``audit`` on task folders: read, attacked, judged; finished ones are kept, so that a run that was stopped goes on."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from flightschool.cli import output
+from flightschool.cli.references import existing_path, workspace_if_any
+from flightschool.cli.rollout_folders import CACHE_NAME
+
+if TYPE_CHECKING:
+    from flightschool.audit.terminal import FlawFinding, FolderAudit
+    from flightschool.audit.terminal.auditing import ReadPass
+    from flightschool.environments.terminal import TerminalTask, UnreadableTask
+    from flightschool.store import Workspace
+
+__all__ = ["audit_folders_verb", "audit_row"]
+
+KIND = "folder-audit"
+MOST_SHOWN = 40
+
+
+def audit_folders_verb(
+    paths: Sequence[str], *, static: bool, fix: Path | None, repeats: int, fresh: bool, seed: int
+) -> None:
+    """Audit the tasks of folders, and finish the verb.
+
+    Args:
+        paths: as the user named them.
+        static: read only.
+        fix: folder for repaired copies; None: none are made.
+        repeats: plays of each reference.
+        fresh: forget what was finished earlier.
+        seed: of the plays.
+    """
+    from flightschool.audit.terminal.auditing import audit_folders
+    from flightschool.audit.terminal.journal import Journal, journal_name
+
+    for path in paths:
+        _check(path)
+    space = workspace_if_any()
+    data = _data(space)
+    name = journal_name("\n".join(str(Path(path).resolve()) for path in paths))
+    mode = "read" if static else f"run {repeats} {seed}"
+    journal = Journal(data / "audits" / name, mode, fresh=fresh)
+    read = _read_pass()
+    rows: list[dict[str, Any]] = []
+    verdicts: Counter[str] = Counter()
+    mended: list[tuple[str, FolderAudit]] = []
+    slims: list[FolderAudit] = []
+    with output.progress(f"auditing {', '.join(paths)}", None) as bar:
+
+        def on_audit(audit: FolderAudit) -> None:
+            rows.append(audit_row(audit))
+            verdicts[audit.verdict.value] += 1
+            if space is not None and audit.digest:
+                space.store.put(KIND, audit.digest, audit)
+            slim = [msgspec.structs.replace(found, script="") for found in audit.findings]
+            slims.append(msgspec.structs.replace(audit, findings=tuple(slim)))
+            if fix is not None and audit.findings:
+                mended.append((audit.id, slims[-1]))
+            bar.tick()
+
+        audit_folders(
+            _tasks(paths),
+            images=data / "images",
+            journal=journal,
+            read=read,
+            static_only=static,
+            repeats=repeats,
+            seed=seed,
+            on_audit=on_audit,
+        )
+    if fix is not None:
+        _fix(fix, mended, rows, read, data, static, repeats, seed)
+    if space is not None:
+        space.close()
+    _tell(rows, verdicts)
+    summary = {
+        "num_tasks": len(rows),
+        "verdicts": dict(sorted(verdicts.items())),
+        "num_episodes": sum(row["num_episodes"] for row in rows),
+        "wall_s": sum(row["wall_s"] for row in rows),
+        "families": _families(slims),
+    }
+    output.finish({"tasks": rows, "summary": summary}, fell_short=set(verdicts) != {"sound"})
+
+
+def _check(path: str) -> None:
+    from flightschool.errors import InputError
+
+    if not existing_path(path, "task folder").is_dir():
+        raise InputError("not a folder", where=path, expected="a task folder or one that holds tasks", mend="check it")
+
+
+def _tasks(paths: Sequence[str]) -> Iterator[TerminalTask | UnreadableTask]:
+    """Tasks of all that was named, one in memory at a time. With several names, ids begin with the name."""
+    from flightschool.environments.terminal import iter_tasks
+
+    for path in paths:
+        yield from iter_tasks(Path(path))
+
+
+def _data(space: Workspace | None) -> Path:
+    """Where images and finished audits are kept: with the workspace's data, else in the user's cache."""
+    if space is not None:
+        return space.data
+    cache = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
+    if cache is None:
+        return Path.cwd() / f".{CACHE_NAME}"
+    below = Path(cache) if os.environ.get("XDG_CACHE_HOME") else Path(cache) / ".cache"
+    return below / CACHE_NAME
+
+
+def _read_pass() -> ReadPass:
+    from flightschool.audit.terminal.static import scan
+
+    return scan
+
+
+def _families(audits: Sequence[FolderAudit]) -> list[dict[str, Any]]:
+    """Flaws that several tasks share, each told once with all its members."""
+    from flightschool.audit.terminal.families import group_by_flaw
+
+    return [
+        {
+            "class": family.flaw,
+            "line": family.line,
+            "members": list(family.members),
+            "share": family.share,
+            "num_confirmed": family.num_confirmed,
+            "severity": family.severity.value,
+        }
+        for family in group_by_flaw(audits)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ rows
+
+
+def audit_row(audit: FolderAudit) -> dict[str, Any]:
+    """One audit in the shape of the command-line contract."""
+    return {
+        "id": audit.id,
+        "path": audit.path,
+        "verdict": audit.verdict.value,
+        "findings": [_finding(found) for found in audit.findings],
+        "digest": audit.digest,
+        "unaudited_because": audit.unaudited_because,
+        "repeats": {"num": audit.num_repeats, "flake_rate_below": audit.flake_bound, "level": 0.95},
+        "notes": list(audit.notes),
+        "num_episodes": audit.num_episodes,
+        "wall_s": audit.wall_s,
+    }
+
+
+def _finding(found: FlawFinding) -> dict[str, Any]:
+    return {
+        "class": found.flaw,
+        "severity": found.severity.value,
+        "confirmed": found.confirmed,
+        "accuses": found.accuses.value,
+        "what": found.what,
+        "where": found.where,
+        "evidence": {"script": found.script, "user": found.user, "observed": found.observed},
+        "confidence": found.confidence,
+        "mend": found.mend,
+    }
+
+
+# ------------------------------------------------------------------------------------------------ repairing
+
+
+def _fix(
+    into: Path,
+    audits: Iterable[tuple[str, FolderAudit]],
+    rows: list[dict[str, Any]],
+    read: ReadPass,
+    data: Path,
+    static: bool,
+    repeats: int,
+    seed: int,
+) -> None:
+    """Write repaired copies of folders with findings, audit the copies, and tell it in their rows."""
+    from flightschool.audit.terminal.auditing import audit_folders
+    from flightschool.audit.terminal.mends import mend
+    from flightschool.environments.terminal import read_folder
+    from flightschool.errors import InputError
+
+    by_path = {row["path"]: row for row in rows}
+    for id_, audit in audits:
+        place = into / id_
+        try:
+            report = mend(read_folder(Path(audit.path)), audit.findings, place)
+        except InputError as error:
+            by_path[audit.path]["mended"] = {"path": "", "why_not": str(error)}
+            continue
+        if not report.folder:
+            by_path[audit.path]["mended"] = {"path": "", "why_not": "no finding of a class with a safe rewrite"}
+            continue
+        again: list[FolderAudit] = []
+        audit_folders(
+            [read_folder(place)],
+            images=data / "images",
+            read=read,
+            static_only=static,
+            repeats=repeats,
+            seed=seed,
+            on_audit=again.append,
+        )
+        left = [_finding(found) for found in again[0].findings]
+        by_path[audit.path]["mended"] = {
+            "path": report.folder,
+            "patch": report.patch,
+            "applied": [{"rule": made.rule, "file": made.file, "what": made.what} for made in report.applied],
+            "verdict": again[0].verdict.value,
+            "findings": left,
+        }
+
+
+# ------------------------------------------------------------------------------------------------ people
+
+
+def _tell(rows: Sequence[dict[str, Any]], verdicts: Counter[str]) -> None:
+    wrong = [row for row in rows if row["verdict"] != "sound"]
+    shown = [(row["id"], row["verdict"], _first(row)) for row in wrong[:MOST_SHOWN]]
+    if shown:
+        output.table("Not sound", ("task", "verdict", "first finding"), shown)
+    if len(wrong) > len(shown):
+        output.say(f"… and {len(wrong) - len(shown)} more; --json gives all of them with their evidence")
+    for row in rows:
+        if "mended" in row and row["mended"].get("path"):
+            output.say(f"repaired copy of {row['id']}: {row['mended']['path']} ({row['mended']['verdict']})")
+    output.say(", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common()) + f", of {len(rows)} tasks")
+
+
+def _first(row: dict[str, Any]) -> str:
+    barring = [found for found in row["findings"] if found["severity"] == "barring"]
+    if barring:
+        return str(barring[0]["what"])
+    return str(row["unaudited_because"] or (row["findings"][0]["what"] if row["findings"] else ""))

@@ -1,0 +1,320 @@
+"""``eval freeze · accept``: taking a suite and sealing a holdout before the training, opening it at the very end."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+
+from flightschool.cli import output
+from flightschool.cli.candidates import candidate_digest
+from flightschool.cli.references import (
+    actor,
+    check_name,
+    fault_profile,
+    open_environment,
+    policy,
+    reopen_environment,
+    workspace,
+)
+from flightschool.cli.verb import verb
+from flightschool.errors import InputError
+
+if TYPE_CHECKING:
+    from flightschool.evaluation import Acceptance, Frozen, SealedHoldout, SuiteDesign
+    from flightschool.protocols import Environment
+    from flightschool.records import Task
+    from flightschool.rollouts import Policy
+    from flightschool.store import Workspace
+
+__all__ = ["register"]
+
+SEALED_KIND = "sealed-holdout"
+
+
+def register(evaluation: typer.Typer) -> None:
+    """Add the verbs to the group ``eval``."""
+    verb(evaluation, "freeze", example="flightschool eval freeze desk --name checkride --strata stratum --holdout 0.1")(
+        freeze
+    )
+    verb(
+        evaluation,
+        "accept",
+        example='flightschool eval accept checkride --policy run:my-run --reason "release 4" --target 0.8',
+    )(accept)
+
+
+def freeze(
+    environment: str = typer.Argument(..., metavar="E", help="Environment: a name, or a path."),
+    name: str = typer.Option(..., "--name", help="Name of the suite; the sealed part is called NAME-holdout."),
+    strata: str = typer.Option("stratum", "--strata", help="Attribute of tasks that names the stratum."),
+    weights: Path | None = typer.Option(None, "--weights", help="TOML or JSON file: stratum = share of traffic."),
+    holdout: float = typer.Option(0.1, "--holdout", min=0.0, max=0.9, help="Share of families to seal."),
+    fraction: float = typer.Option(0.25, "--fraction", min=0.01, max=0.9, help="Share of families to measure on."),
+    trained: list[str] = typer.Option([], "--trained", help="Stratum that the training will train; may be repeated."),
+    per_family: int | None = typer.Option(None, "--per-family", min=1, help="Most tasks of one family."),
+    seed: int = typer.Option(0, "--seed", help="Which families are taken."),
+    looks: int = typer.Option(3, "--looks", min=1, help="How often the sealed part may be opened."),
+    alpha: float = typer.Option(0.05, "--alpha", min=1e-6, max=0.5, help="Error probability of all looks together."),
+    role: str = typer.Option("evaluation", "--role", help="Role that holds the key of the sealed part."),
+    realism: list[str] = typer.Option(
+        [],
+        "--realism",
+        help="DIMENSION=WORD: tools, latency, users, state_size, permissions, faults; matched, scaled or ignored.",
+    ),
+) -> None:
+    """Freeze a suite and seal a holdout, by family; what is left is the training pool.
+
+    The sealed tasks leave the workspace: they are encrypted, their key lies in $FLIGHTSCHOOL_KEYS (by default
+    flightschool/keys in the user's configuration folder), and the environment goes on without them.
+    """
+    from flightschool.evaluation import design_suite, save_design, save_frozen
+    from flightschool.evaluation import freeze as take
+    from flightschool.verification import current_reward
+
+    check_name(name, "--name")
+    stated = dict(one.partition("=")[::2] for one in realism)
+    with workspace() as space:
+        if space.store.has(SEALED_KIND, f"{name}-holdout") and _finished(space, f"{name}-holdout", role):
+            return
+        world = open_environment(environment, space)
+        frozen = take(
+            world,
+            name,
+            strata=strata,
+            weights=_weights(weights) if weights is not None else None,
+            suite_fraction=fraction,
+            holdout_fraction=holdout,
+            seed=seed,
+            trained=trained,
+            max_tasks_per_family=per_family,
+        )
+        _refuse_trained(space, world, frozen)
+        card = None
+        if frozen.holdout is None:
+            save_frozen(space.store, frozen, actor=actor())
+        else:
+            frozen, card = _seal(space, world, frozen, looks, alpha, role)
+        left = open_environment(environment, space)  # what is left is found again by the same words
+        design = design_suite(
+            frozen.suite,
+            left,
+            composition=current_reward(space.store),
+            faults=_faults(),
+            whole=world.tasks(),
+            realism=stated,
+        )
+        save_design(space.store, design, actor=actor())
+    _tell_frozen(frozen, design, card)
+
+
+def accept(
+    suite: str = typer.Argument(..., metavar="S", help="The suite whose sealed part is opened."),
+    policy_text: str = typer.Option(..., "--policy", help="The candidate, see rollout --help."),
+    reason: str = typer.Option(..., "--reason", help="Why it is opened; written to the audit log."),
+    role: str = typer.Option("evaluation", "--role", help="Role in which it is opened."),
+    target: float | None = typer.Option(None, "--target", min=0.0, max=1.0, help="Least success that is accepted."),
+    perturb: str | None = typer.Option(None, "--perturb", help="Fault profile: clean, noisy, storm, or a path."),
+    repeats: int = typer.Option(1, "--repeats", min=1, help="Attempts at each task."),
+    temperature: float = typer.Option(
+        0.0, "--temperature", min=0.0, help="Sampling temperature of a model; 0 = greedy."
+    ),
+    seed: int = typer.Option(0, "--seed", help="Seed of the evaluation."),
+) -> None:
+    """Open the sealed holdout for final acceptance: spends one of its few looks.
+
+    Ends with 1 when the interval does not lie at or above the target. Each look has its share of the error
+    probability, so that trying again does not make a candidate pass.
+    """
+    from flightschool.evaluation import accept as open_and_measure
+    from flightschool.evaluation import load_sealed
+    from flightschool.governance import KeyRing
+    from flightschool.records import Suite
+    from flightschool.rollouts import Sampling
+    from flightschool.verification import current_reward
+
+    with workspace() as space:
+        listed = next((n for n in (suite, f"{suite}-holdout") if space.store.has("holdout", n)), None)
+        if listed is None:
+            card = load_sealed(space.store, suite)
+            where, digest, total = card.environment, card.environment_digest, card.num_tasks
+        else:
+            named = space.store.get("holdout", listed, Suite)
+            where, digest, total = named.environment, named.environment_digest, len(named.task_digests)
+
+        def candidate(world: Environment) -> Policy:
+            return policy(policy_text, world, space, Sampling(temperature=temperature, shared="opening"))
+
+        with output.progress(f"{policy_text} on the sealed part of {suite}", total * repeats) as bar:
+            found = open_and_measure(
+                space.store,
+                suite,
+                candidate,
+                ring=KeyRing(outside=space.root),
+                actor=actor(),
+                role=role,
+                reason=reason,
+                candidate_digest=candidate_digest(policy_text, space),
+                composition=current_reward(space.store),
+                base=lambda: reopen_environment(where, digest, space, whole=True),
+                target=target,
+                weather_profile=fault_profile(perturb),
+                repeats=repeats,
+                seed=seed,
+                progress=bar.tick,
+            )
+    _tell_acceptance(found)
+    output.finish({**msgspec.to_builtins(found)}, fell_short=found.accepted is False)
+
+
+# ------------------------------------------------------------------------------------------------ parts
+
+
+def _faults() -> dict[str, str]:
+    """The named fault profiles as they are now, so that a run under another of the same name is refused."""
+    from flightschool.perturbation import profile
+
+    found = [profile(name) for name in ("noisy", "storm")]
+    return {one.label: one.digest for one in found}
+
+
+def _refuse_trained(space: Workspace, world: Environment, frozen: Frozen) -> None:
+    """What is to be measured must not have been trained on before the freeze either."""
+    from flightschool.cli.ancestry import every_run
+    from flightschool.evaluation import refuse_kin
+
+    trained = every_run(space)
+    for part in (frozen.suite, frozen.holdout):
+        if part is not None and trained.texts:
+            refuse_kin(part, world, trained)
+
+
+def _seal(
+    space: Workspace, world: Environment, frozen: Frozen, looks: int, alpha: float, role: str
+) -> tuple[Frozen, SealedHoldout]:
+    from flightschool.audit import AuditIndex
+    from flightschool.evaluation import seal_holdout
+    from flightschool.governance import KeyRing
+
+    index = AuditIndex(space.store, world)
+
+    def unaudited(tasks: Sequence[Task]) -> int:
+        return len(tasks) - len(index.sound(tasks))
+
+    return seal_holdout(
+        space.store,
+        frozen,
+        world,
+        ring=KeyRing(outside=space.root),
+        actor=actor(),
+        role=role,
+        looks=looks,
+        alpha=alpha,
+        root=space.root,
+        unaudited=unaudited,
+    )
+
+
+def _finished(space: Workspace, name: str, role: str) -> bool:
+    """Go on with a sealing that was cut short; whether there was one."""
+    from flightschool.evaluation import SealedHoldout, finish_sealing
+    from flightschool.governance import KeyRing
+
+    card = space.store.get(SEALED_KIND, name, SealedHoldout)
+    if card.complete:
+        return False
+    finish_sealing(space.store, name, KeyRing(outside=space.root).take(card.key_id, role=role))
+    output.say(f"the sealing of {name}, which had been cut short, is finished")
+    output.finish({"suite": card.suite, "holdout": name, "finished": True})
+    return True
+
+
+def _weights(path: Path) -> Mapping[str, float]:
+    """Shares of traffic from a file: one table of numbers."""
+    expected = 'one table: stratum = share, for instance "lookup" = 0.4'
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
+        return msgspec.convert(table, dict[str, float])
+    except FileNotFoundError:
+        raise InputError(
+            "file of weights not found", where=str(path), expected=expected, mend="check the path"
+        ) from None
+    except (UnicodeDecodeError, msgspec.MsgspecError, tomllib.TOMLDecodeError) as error:
+        raise InputError(
+            f"not weights: {error}", where=str(path), expected=expected, mend="correct the file"
+        ) from error
+
+
+def _tell_frozen(frozen: Frozen, design: SuiteDesign, card: SealedHoldout | None) -> None:
+    suite = frozen.suite
+    rows = [(s.name, f"{s.weight:.0%}", s.num_tasks, len(s.families), "yes" if s.trained else "") for s in suite.strata]
+    output.table(f"Suite {suite.name}", ("stratum", "#traffic", "#tasks", "#families", "trained"), rows)
+    sealed = card.num_tasks if card is not None else 0
+    output.say(f"{len(suite.task_digests)} tasks frozen, {sealed} sealed, {len(frozen.pool)} left to train on")
+    output.say(
+        f"{design.effective_tasks:.1f} effective tasks; a comparison shows differences of {design.mde:.2f} or more "
+        f"(80 % power, if policies differ on 30 % of tasks; a difference of 0.1 takes {design.pairs_for_a_tenth})"
+    )
+    for note in design.notes:
+        output.say(f"note: {note}")
+    if card is not None:
+        from flightschool.evaluation.acceptance import SEALED_AGAINST
+
+        output.say(f"{card.name}: {card.looks} looks, key {card.key_id} held by role {card.role}; {SEALED_AGAINST}")
+        if card.num_unaudited:
+            output.say(
+                f"note: {card.num_unaudited} of {card.num_tasks} sealed tasks had no sound audit; they can no longer "
+                "be audited, and acceptance will say so. Audit before the freeze: flightschool audit E"
+            )
+    output.finish(
+        {
+            "suite": suite,
+            "digest": suite.digest,
+            "holdout": card.name if card is not None else None,
+            "num_tasks": len(suite.task_digests),
+            "num_holdout": sealed,
+            "num_pool": len(frozen.pool),
+            "design": {
+                "digest": design.digest,
+                "effective_tasks": design.effective_tasks,
+                "mde": design.mde,
+                "pairs_for_a_tenth": design.pairs_for_a_tenth,
+                "cannot_speak_for": design.silent,
+                "thin_strata": design.thin,
+                "realism": design.realism,
+                "tasks": design.tasks,
+            },
+            "sealed": None
+            if card is None
+            else {
+                "looks": card.looks,
+                "alpha": card.alpha,
+                "role": card.role,
+                "key": card.key_id,
+                "algorithm": card.box.algorithm,
+                "environment_digest": card.successor,
+                "num_unaudited": card.num_unaudited,
+            },
+        }
+    )
+
+
+def _tell_acceptance(found: Acceptance) -> None:
+    rows = [
+        (m.name, f"{m.value:.3g}", f"{m.low:.3g} to {m.high:.3g}", m.num_items)
+        for m in found.measurements
+        if m.name.startswith("success/") or m.name.endswith("/weighted")
+    ]
+    level = f"{1 - found.alpha:.1%} interval"
+    output.table(f"{found.policy} on the sealed part of {found.suite}", ("metric", "#value", f"#{level}", "#n"), rows)
+    for note in found.notes:
+        output.say(f"note: {note}")
+    output.say(f"look {found.look} of {found.looks}; {found.statement}")
+    if found.accepted is not None:
+        verdict = "accepted" if found.accepted else "NOT accepted"
+        output.say(f"{verdict}: success is at least {found.accuracy.low:.3f}, the target is {found.target:.3f}")

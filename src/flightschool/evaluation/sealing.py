@@ -1,0 +1,313 @@
+"""Sealing a holdout: its tasks leave the workspace for one encrypted box, and what is left is another environment.
+
+What moves into the box: the tasks with references and recordings, the recorded episodes they came from, and every
+record or blob that speaks about them (attempts, audits, end states). Then the old bytes are overwritten, and all of
+the workspace is searched once more. Files that the workspace did not write itself are not deleted behind anyone's
+back: sealing refuses and names them.
+
+The order makes a kill harmless: key, log entry, then box and remainder in one transaction, then the erasure, whose
+list lies in the box. ``finish_sealing`` goes on from there.
+
+Sealed against accident, not against the operator: on one account, who can run this program can read the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from flightschool.errors import GateError, InputError, NotFoundError
+from flightschool.evaluation.needles import Needles
+from flightschool.evaluation.records import Frozen, Pool
+from flightschool.evaluation.suites import DEFAULT_LOOKS, FREEZE, HOLDOUT_KIND, POOL_KIND, SUITE_KIND
+from flightschool.evaluation.sweeping import (
+    ENVIRONMENTS,
+    MovedRow,
+    Sweep,
+    files_with,
+    kept_record,
+    refuse_stuck,
+    remainder_of,
+    require_gone,
+)
+from flightschool.governance import (
+    EVALUATION_ROLE,
+    AuditLog,
+    HoldoutKey,
+    KeyRing,
+    Sealed,
+    Withdrawn,
+    seal,
+    unseal,
+    withdraw,
+)
+from flightschool.lineage import Signature, sign
+from flightschool.protocols import Environment, Store
+from flightschool.records import Record, Suite, Task
+from flightschool.store import SqlStore, erase
+
+__all__ = [
+    "DEFAULT_ALPHA",
+    "SEALED_KIND",
+    "SealedHoldout",
+    "SealedPart",
+    "finish_sealing",
+    "load_sealed",
+    "seal_holdout",
+    "unseal_part",
+]
+
+SEALED_KIND = "sealed-holdout"
+SEAL = "seal holdout"
+DEFAULT_ALPHA = 0.05
+FEWEST_TASKS = 2
+
+
+class SealedHoldout(Record, frozen=True, kw_only=True):
+    """What the workspace knows of a sealed holdout: numbers, digests and the box. No id, no text."""
+
+    name: str
+    suite: str
+    environment: str
+    environment_digest: str
+    """Of the environment as it was, which is opened again for acceptance."""
+    successor: str
+    """Digest of what was left of it."""
+    digest: str
+    """Digest of the sealed suite."""
+    num_tasks: int
+    num_unaudited: int
+    """Tasks without a sound audit when they were sealed."""
+    strata: dict[str, int]
+    """Stratum → number of sealed tasks."""
+    looks: int
+    """Budget of looks."""
+    alpha: float
+    """Error probability of all looks together; each has alpha / looks."""
+    role: str
+    key_id: str
+    box: Sealed
+    signatures: tuple[Signature, ...] = ()
+    """Of the sealed instructions under the key: kin among training texts is counted without their text."""
+    complete: bool
+    """Whether the erasure was finished."""
+    sealed_at: str = ""
+
+    @property
+    def level(self) -> float:
+        """Coverage of the intervals of one look (Bonferroni over the budget)."""
+        return 1.0 - self.alpha / self.looks
+
+
+class SealedPart(Record, frozen=True, kw_only=True):
+    """What lies in the box."""
+
+    suite: Suite
+    content: bytes = b""
+    """The environment's whole content, where the workspace keeps it; empty where code makes it."""
+    moved: tuple[MovedRow, ...] = ()
+    erased_records: tuple[tuple[str, str], ...] = ()
+    erased_blobs: tuple[str, ...] = ()
+
+
+def seal_holdout(
+    store: SqlStore,
+    frozen: Frozen,
+    environment: Environment,
+    *,
+    ring: KeyRing,
+    actor: str,
+    role: str = EVALUATION_ROLE,
+    looks: int = DEFAULT_LOOKS,
+    alpha: float = DEFAULT_ALPHA,
+    root: Path | None = None,
+    unaudited: Callable[[Sequence[Task]], int] = len,
+) -> tuple[Frozen, SealedHoldout]:
+    """Keep a freeze with its holdout sealed.
+
+    Args:
+        store: the workspace's store.
+        frozen: a freeze with a holdout, not yet kept.
+        environment: what it was taken from, whole.
+        ring: gets the key.
+        actor: who seals.
+        role: holds the key.
+        looks: how often it may be opened.
+        alpha: error probability of all looks together.
+        root: folder of the workspace, whose files are searched.
+        unaudited: tells how many tasks have no sound audit; by default none has one.
+
+    Returns:
+        The freeze as kept (its suite belongs to the environment that is left) and the card of the sealed part.
+
+    Raises:
+        InputError: no holdout, looks or alpha out of range.
+        GateError: a name is taken, the environment was withdrawn before, or sealed text lies where it cannot be moved
+            from; nothing has changed then.
+        StoreError: sealed text is still found after everything was done.
+    """
+    holdout = _checked(store, frozen, environment, looks, alpha)
+    tasks = [environment.task(task_id) for task_id in holdout.task_digests]
+    needles = Needles(environment, tasks)
+    kept = kept_record(store, environment)
+    remainder = remainder_of(store, environment, kept, tasks, needles)
+    sweep = Sweep(store, needles, kept)
+    if remainder.record is not None and needles.in_value(msgspec.to_builtins(remainder.record)):
+        sweep.stuck.append(f"the inventory of environment {environment.name!r}")
+    refuse_stuck(sweep.stuck, files_with(needles, root, store))
+    key = ring.create(holdout.name, role=role, budget=looks)
+    part = SealedPart(
+        suite=holdout,
+        content=store.get_blob(kept.content) if kept is not None else b"",
+        moved=tuple(sweep.moved),
+        erased_records=tuple((row.kind, row.key) for row in sweep.moved if row.kind != "blob"),
+        erased_blobs=tuple(sweep.blobs | ({kept.content} if kept is not None else set())),
+    )
+    card = SealedHoldout(
+        name=holdout.name,
+        suite=frozen.suite.name,
+        environment=environment.name,
+        environment_digest=environment.digest,
+        successor=remainder.digest,
+        digest=holdout.digest,
+        num_tasks=len(tasks),
+        num_unaudited=unaudited(tasks),
+        strata={share.name: share.num_tasks for share in holdout.strata},
+        looks=looks,
+        alpha=alpha,
+        role=role,
+        key_id=key.id,
+        box=seal(msgspec.msgpack.encode(part), key.secret, f"holdout {holdout.name}"),
+        signatures=tuple(
+            sorted((sign(task.instruction, key.secret, task.guidance) for task in tasks), key=lambda one: one.exact)
+        ),
+        complete=False,
+        sealed_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    suite = msgspec.structs.replace(frozen.suite, environment_digest=remainder.digest)
+    pool = Pool(suite=suite.name, suite_digest=suite.digest, tasks=frozen.pool)
+    _log(AuditLog(store), actor, suite, card)
+    rows: list[tuple[str, str, msgspec.Struct]] = [
+        (POOL_KIND, suite.name, pool),
+        (SUITE_KIND, suite.name, suite),
+        (SEALED_KIND, card.name, card),
+        *sweep.rewritten,
+    ]
+    if remainder.record is not None:
+        rows.append((ENVIRONMENTS, environment.name, remainder.record))
+    store.put_many(rows)
+    hidden = () if kept is not None else tuple(task.digest for task in tasks)
+    withdraw(
+        store,
+        Withdrawn(
+            environment=environment.name,
+            digest=environment.digest,
+            successor=remainder.digest,
+            holdout=card.name,
+            hidden=hidden,
+        ),
+    )
+    card = finish_sealing(store, card.name, key)
+    require_gone(store, needles, root)
+    return msgspec.structs.replace(frozen, suite=suite, holdout=holdout), card
+
+
+def finish_sealing(store: SqlStore, name: str, key: HoldoutKey) -> SealedHoldout:
+    """Erase what was sealed, however far that had come. Raises ``NotFoundError``, ``GateError`` as ``unseal``."""
+    card = store.get(SEALED_KIND, name, SealedHoldout)
+    if card.complete:
+        return card
+    part = unseal_part(card, key)
+    erase(store, part.erased_records, part.erased_blobs)
+    card = msgspec.structs.replace(card, complete=True)
+    store.put(SEALED_KIND, name, card)
+    return card
+
+
+def load_sealed(store: Store, name: str) -> SealedHoldout:
+    """The card of a sealed holdout, by its name or its suite's.
+
+    Raises:
+        NotFoundError: nothing was sealed under this name.
+        GateError: its erasure was cut short and must be finished first.
+    """
+    for candidate in (name, f"{name}-holdout"):
+        if store.has(SEALED_KIND, candidate):
+            card = store.get(SEALED_KIND, candidate, SealedHoldout)
+            if not card.complete:
+                raise GateError(
+                    f"sealing {candidate!r} was cut short",
+                    where=f"holdout {candidate}",
+                    expected="a holdout whose clear text is erased",
+                    mend=f"run eval freeze … --name {card.suite} again: it goes on where it was",
+                )
+            return card
+    raise NotFoundError(
+        f"nothing is sealed under {name!r}",
+        where="holdout",
+        expected=", ".join(store.keys(SEALED_KIND)) or "a sealed holdout; there is none yet",
+        mend="seal one with: flightschool eval freeze E --name S --holdout 0.1",
+    )
+
+
+def unseal_part(card: SealedHoldout, key: HoldoutKey) -> SealedPart:
+    """What lies in the box. Raises ``GateError`` for another key or a changed box."""
+    return msgspec.msgpack.decode(unseal(card.box, key.secret), type=SealedPart)
+
+
+# ------------------------------------------------------------------------------------------------ parts
+
+
+def _checked(store: SqlStore, frozen: Frozen, environment: Environment, looks: int, alpha: float) -> Suite:
+    holdout = frozen.holdout
+    if holdout is None or looks < 1 or not 0 < alpha < 1:
+        raise InputError(
+            "nothing to seal" if holdout is None else f"{looks} looks at alpha {alpha}",
+            where="seal_holdout",
+            expected="a holdout, one look or more, alpha between 0 and 1",
+            mend="freeze with a holdout fraction above 0" if holdout is None else "correct looks or alpha",
+        )
+    if len(holdout.task_digests) < FEWEST_TASKS:
+        raise InputError(
+            f"a holdout of {len(holdout.task_digests)} task gives no interval",
+            where=f"holdout {holdout.name}",
+            expected=f"at least {FEWEST_TASKS} tasks",
+            mend="raise the holdout fraction",
+        )
+    for kind, name in ((SUITE_KIND, frozen.suite.name), (HOLDOUT_KIND, holdout.name), (SEALED_KIND, holdout.name)):
+        if store.has(kind, name):
+            raise GateError(
+                f"{name!r} is frozen already",
+                where=f"{kind} {name}",
+                expected="a new name: neither a frozen suite nor a sealed holdout is ever overwritten",
+                mend="choose another name",
+            )
+    if frozen.suite.environment_digest != environment.digest:
+        raise GateError(
+            "the freeze was taken from another environment",
+            where=f"suite {frozen.suite.name}",
+            expected=f"environment {environment.digest[:19]}…",
+            mend="freeze and seal in one go",
+        )
+    return holdout
+
+
+def _log(log: AuditLog, actor: str, suite: Suite, card: SealedHoldout) -> None:
+    log.append(
+        actor, FREEZE, suite.name, {"digest": suite.digest, "num_tasks": len(suite.task_digests), "holdout": False}
+    )
+    detail = {
+        "digest": card.digest,
+        "num_tasks": card.num_tasks,
+        "num_unaudited": card.num_unaudited,
+        "environment": card.environment_digest,
+        "successor": card.successor,
+        "looks": card.looks,
+        "alpha": card.alpha,
+        "role": card.role,
+        "key": card.key_id,
+    }
+    log.append(actor, SEAL, card.name, detail)

@@ -1,0 +1,230 @@
+"""Where sealed text lies in a workspace: one pass over the database and the files, and what becomes of each place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from flightschool.digest import canonical_json
+from flightschool.digest import digest as content_digest
+from flightschool.environments import EnvironmentRecord, TracedContent
+from flightschool.errors import GateError, StoreError
+from flightschool.evaluation.needles import Needles
+from flightschool.evaluation.suites import HOLDOUT_KIND, POOL_KIND, SUITE_KIND
+from flightschool.governance import ReducedEnvironment
+from flightschool.governance.withholding import KIND as WITHDRAWN_KIND
+from flightschool.protocols import Environment
+from flightschool.records import Json, Record, Task
+from flightschool.store import SqlStore, everything
+from flightschool.traces import TraceRecord, load_traces, save_traces
+
+__all__ = [
+    "ENVIRONMENTS",
+    "MovedRow",
+    "Remainder",
+    "Sweep",
+    "files_with",
+    "kept_record",
+    "refuse_stuck",
+    "remainder_of",
+    "require_gone",
+]
+
+V = TypeVar("V")
+
+ENVIRONMENTS = "environments"
+TRACES = "traces"
+MOST_NAMED = 8
+_UNMOVABLE = frozenset({"log_entry", ENVIRONMENTS, SUITE_KIND, HOLDOUT_KIND, POOL_KIND})
+
+
+class MovedRow(Record, frozen=True, kw_only=True):
+    """A record or blob that was moved into the box."""
+
+    kind: str
+    key: str
+    data: bytes
+
+
+def kept_record(store: SqlStore, environment: Environment) -> EnvironmentRecord | None:
+    """The record of an environment whose content the workspace keeps; None where code makes the tasks."""
+    if not store.has(ENVIRONMENTS, environment.name):
+        return None
+    record = store.get(ENVIRONMENTS, environment.name, EnvironmentRecord)
+    return record if record.content and record.digest == environment.digest else None
+
+
+class Remainder(msgspec.Struct, frozen=True):
+    """What is left of an environment: its digest, and its record where the workspace keeps its content."""
+
+    digest: str
+    record: EnvironmentRecord | None
+
+
+def remainder_of(
+    store: SqlStore,
+    environment: Environment,
+    kept: EnvironmentRecord | None,
+    sealed: Sequence[Task],
+    needles: Needles,
+) -> Remainder:
+    """What is left of the environment, as kept content or as a view on the code."""
+    if kept is None:
+        return Remainder(ReducedEnvironment(environment, [task.digest for task in sealed]).digest, None)
+    content = msgspec.convert(json.loads(store.get_blob(kept.content)), TracedContent)
+    hidden = {task.id for task in sealed}
+    tasks = tuple(task for task in content.tasks if task.id not in hidden)
+    scopes = {task.initial_state for task in tasks}
+    smaller = msgspec.structs.replace(
+        content,
+        tasks=tasks,
+        references=tuple(ref for ref in content.references if ref.task_id not in hidden),
+        tools=_without(content.tools, needles),
+        recordings=tuple(
+            one for one in content.recordings if one.scope in scopes and not needles.in_value(msgspec.to_builtins(one))
+        ),
+    )
+    record = msgspec.structs.replace(
+        kept,
+        digest=content_digest(_as_loaded(smaller, environment)),
+        num_tasks=len(tasks),
+        content=store.put_blob(canonical_json(smaller)),
+        left_out=tuple(one for one in kept.left_out if not needles.in_value(msgspec.to_builtins(one))),
+        inventory=_without(kept.inventory, needles),
+        fidelity=_without(kept.fidelity, needles),
+    )
+    return Remainder(record.digest, record)
+
+
+def _without(value: V, needles: Needles) -> V:
+    """The same without sealed text. Schemas inferred from traces list the values that were seen, sealed ones too."""
+    plain = msgspec.to_builtins(value)
+    if not needles.in_value(plain):
+        return value
+    cut: V = msgspec.convert(_cut(plain, needles), type=_type_of(value))
+    return cut
+
+
+def _cut(value: Json, needles: Needles) -> Json:
+    if isinstance(value, str):
+        return "(sealed)" if needles.in_text(value) else value
+    if isinstance(value, list | tuple):
+        return [_cut(item, needles) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = dict(value)
+    for word in ("enum", "examples"):  # of a JSON Schema: listed values, not prose
+        listed = kept.get(word)
+        if isinstance(listed, list) and needles.in_value(listed):
+            del kept[word]  # a shorter list would forbid what the others may still say
+    return {key: _cut(item, needles) for key, item in kept.items()}
+
+
+def _type_of(value: object) -> Any:
+    if isinstance(value, tuple):
+        return tuple[type(value[0]), ...]  # type: ignore[misc]
+    return type(value)
+
+
+def _as_loaded(content: TracedContent, environment: Environment) -> TracedContent:
+    """The content with what loading fills in from the code, which the environment at hand already carries."""
+    whole = getattr(environment, "content", content)
+    return msgspec.structs.replace(content, code_digest=whole.code_digest)
+
+
+class Sweep:
+    """One pass over the database: what moves into the box, what is written anew without it, what is stuck."""
+
+    def __init__(self, store: SqlStore, needles: Needles, kept: EnvironmentRecord | None) -> None:
+        self.moved: list[MovedRow] = []
+        self.rewritten: list[tuple[str, str, msgspec.Struct]] = []
+        self.blobs: set[str] = set()
+        self.stuck: list[str] = []
+        own = {kept.content} if kept is not None else set()
+        traces: dict[str, TraceRecord] = {}
+        others: dict[str, str] = {}
+        for kind, key, data in everything(store):
+            if kind == TRACES:
+                record = msgspec.msgpack.decode(data, type=TraceRecord)
+                traces[record.blob] = record
+            elif kind == ENVIRONMENTS:
+                content = msgspec.msgpack.decode(data, type=EnvironmentRecord).content
+                others[content] = key
+                if content in own and kept is not None and key != kept.name:
+                    self.stuck.append(f"environment {key!r} (is the same)")
+            if kind == WITHDRAWN_KIND or (kind == "blob" and key in own) or not needles.in_bytes(data):
+                continue
+            if kind == "blob" and key in traces:
+                self._split_traces(store, needles, traces[key], data)
+            elif kind == "blob" and key in others:
+                self.stuck.append(f"environment {others[key]!r} (holds the same tasks)")
+            elif kind in _UNMOVABLE and not (kind == ENVIRONMENTS and kept is not None and key == kept.name):
+                self.stuck.append(f"{kind} {key}")
+            elif kind not in _UNMOVABLE:
+                self.moved.append(MovedRow(kind=kind, key=key, data=data))
+                if kind == "blob":
+                    self.blobs.add(key)
+
+    def _split_traces(self, store: SqlStore, needles: Needles, record: TraceRecord, data: bytes) -> None:
+        traces = load_traces(store, record.name)
+        clean = tuple(one for one in traces.episodes if not needles.in_value(msgspec.to_builtins(one)))
+        self.moved.append(MovedRow(kind="blob", key=record.blob, data=data))
+        self.blobs.add(record.blob)
+        save_traces(_Holding(store, self.rewritten), record.name, msgspec.structs.replace(traces, episodes=clean))
+
+
+class _Holding:
+    """A store that writes blobs at once and holds records back, so that they go in with the rest or not at all."""
+
+    def __init__(self, store: SqlStore, rows: list[tuple[str, str, msgspec.Struct]]) -> None:
+        self._store = store
+        self._rows = rows
+
+    def put(self, kind: str, key: str, record: msgspec.Struct) -> None:
+        self._rows.append((kind, key, record))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def files_with(needles: Needles, root: Path | None, store: SqlStore) -> list[Path]:
+    """Files of the workspace that hold sealed text, the database apart; none without a root."""
+    if root is None:
+        return []
+    database = store._parsed.database if store._parsed.get_backend_name() == "sqlite" else None
+    own = [Path(f"{database}{end}") for end in ("", "-wal", "-shm", "-journal")] if database else []
+    return needles.in_files(root, besides=own)
+
+
+def refuse_stuck(stuck: Sequence[str], files: Sequence[Path]) -> None:
+    """Refuse to seal while text lies where it cannot be moved from. Raises ``GateError`` naming the places."""
+    places = [*stuck, *map(str, files)]
+    if places:
+        more = f" and {len(places) - MOST_NAMED} more" if len(places) > MOST_NAMED else ""
+        raise GateError(
+            f"text that is to be sealed also lies in {', '.join(places[:MOST_NAMED])}{more}",
+            where="seal_holdout",
+            expected="a workspace whose own database alone holds it",
+            mend="move the files out of the workspace (or remove the entries) and freeze again; nothing has changed",
+        )
+
+
+def require_gone(store: SqlStore, needles: Needles, root: Path | None) -> None:
+    """Search everything once more. Raises ``StoreError`` naming what is still there."""
+    left = [
+        f"{kind} {key}"
+        for kind, key, data in everything(store)
+        if kind != WITHDRAWN_KIND and needles.in_bytes(data)  # that one hides tasks by their digests, and holds no text
+    ]
+    left += map(str, files_with(needles, root, store))
+    if left:
+        raise StoreError(
+            f"sealed text is still found in {', '.join(left[:MOST_NAMED])}",
+            where="seal_holdout",
+            expected="none",
+            mend="another process wrote meanwhile: freeze under a new name with nothing else running",
+        )
