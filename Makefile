@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install quickstart test unit check format clean
+.PHONY: install quickstart test test-slow audit-corpus unit check format clean
 
 install: $(INSTALLED)
 
@@ -19,6 +19,12 @@ quickstart: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow
+
+audit-corpus: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow tests/integration/audit
 
 unit: $(INSTALLED)
 	$(BIN)/python -m pytest tests/unit tests/architecture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from flightschool.governance.withholding import KIND as WITHDRAWN_KIND
 from flightschool.protocols import Environment
 from flightschool.records import Json, Record, Task
 from flightschool.store import SqlStore, everything
-from flightschool.traces import TraceRecord, load_traces, save_traces
+from flightschool.traces import StoredTraces, TraceRecord, save_episodes
 
 __all__ = [
     "ENVIRONMENTS",
@@ -145,12 +146,14 @@ class Sweep:
         self.blobs: set[str] = set()
         self.stuck: list[str] = []
         own = {kept.content} if kept is not None else set()
-        traces: dict[str, TraceRecord] = {}
+        self._split: set[str] = set()
+        traces: dict[str, list[TraceRecord]] = defaultdict(list)
         others: dict[str, str] = {}
         for kind, key, data in everything(store):
             if kind == TRACES:
                 record = msgspec.msgpack.decode(data, type=TraceRecord)
-                traces[record.blob] = record
+                for piece in record.pieces or (record.blob,):
+                    traces[piece].append(record)
             elif kind == ENVIRONMENTS:
                 content = msgspec.msgpack.decode(data, type=EnvironmentRecord).content
                 others[content] = key
@@ -159,7 +162,10 @@ class Sweep:
             if kind == WITHDRAWN_KIND or (kind == "blob" and key in own) or not needles.in_bytes(data):
                 continue
             if kind == "blob" and key in traces:
-                self._split_traces(store, needles, traces[key], data)
+                self.moved.append(MovedRow(kind="blob", key=key, data=data))
+                self.blobs.add(key)
+                for record in traces[key]:
+                    self._split_traces(store, needles, record)
             elif kind == "blob" and key in others:
                 self.stuck.append(f"environment {others[key]!r} (holds the same tasks)")
             elif kind in _UNMOVABLE and not (kind == ENVIRONMENTS and kept is not None and key == kept.name):
@@ -169,12 +175,21 @@ class Sweep:
                 if kind == "blob":
                     self.blobs.add(key)
 
-    def _split_traces(self, store: SqlStore, needles: Needles, record: TraceRecord, data: bytes) -> None:
-        traces = load_traces(store, record.name)
-        clean = tuple(one for one in traces.episodes if not needles.in_value(msgspec.to_builtins(one)))
-        self.moved.append(MovedRow(kind="blob", key=record.blob, data=data))
-        self.blobs.add(record.blob)
-        save_traces(_Holding(store, self.rewritten), record.name, msgspec.structs.replace(traces, episodes=clean))
+    def _split_traces(self, store: SqlStore, needles: Needles, record: TraceRecord) -> None:
+        """Keep a set anew without the episodes that hold sealed text."""
+        if record.name in self._split:
+            return
+        self._split.add(record.name)
+        stored = StoredTraces(store, record.name)
+        clean = (one for one in stored if not needles.in_value(msgspec.to_builtins(one)))
+        save_episodes(
+            _Holding(store, self.rewritten),
+            record.name,
+            clean,
+            record.format,
+            redacted=record.redacted,
+            replaced=lambda: record.replaced,
+        )
 
 
 class _Holding:

@@ -121,19 +121,23 @@ class Launcher:
         """Its process id."""
         return self._process.pid
 
-    async def open_box(self, plan: dict[str, Any]) -> tuple[int, socket.socket]:
+    async def open_box(self, plan: dict[str, Any], group: str = "") -> tuple[int, socket.socket]:
         """A new sandbox: its number here, and the socket of its agent.
+
+        Args:
+            plan: what ``plan_of`` gave.
+            group: path of the control group that it is put into; empty: none.
 
         Raises:
             InfrastructureError: the launcher is gone, or the kernel refused.
         """
         number, self._next = self._next, self._next + 1
         if self._recipes is not None:
-            return number, await self._ask_helper(number, self._recipes.descriptor(plan))
+            return number, await self._ask_helper(number, self._recipes.descriptor(plan), group)
         answer: asyncio.Future[socket.socket] = self.loop.create_future()
         self._opening[number] = answer
         try:
-            await self._say({"op": "open", "id": number, "plan": plan})
+            await self._say({"op": "open", "id": number, "plan": plan, "group": group})
             channel = await within(_ANSWER_S, answer)
         except TimeoutError:
             self._die("it did not answer")
@@ -142,11 +146,12 @@ class Launcher:
             self._opening.pop(number, None)
         return number, channel
 
-    async def _ask_helper(self, number: int, recipe: int) -> socket.socket:
+    async def _ask_helper(self, number: int, recipe: int, group: str) -> socket.socket:
         """The helper answers on the socket itself: one turn less."""
+        more = {"group": group} if group else {}
         mine, theirs = socket.socketpair()
         try:
-            await self._say({"op": "open", "id": number, "flags": NAMESPACES}, [theirs.fileno(), recipe])
+            await self._say({"op": "open", "id": number, "flags": NAMESPACES, **more}, [theirs.fileno(), recipe])
         except BaseException:
             mine.close()
             raise
@@ -308,7 +313,7 @@ def plan_of(spec: SandboxSpec, mode: str, without: Collection[str] = ()) -> dict
         "file_powers": spec.file_powers and spec.uid == 0,
         "workdir": spec.workdir,
         "without": sorted(without),
-        **{name: getattr(limits, name) for name in limits.__struct_fields__},
+        **{name: getattr(limits, name) for name in limits.__struct_fields__ if name != "cpus"},
     }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -61,6 +62,7 @@ class AgentSandbox:
         channel: socket of the agent; owned.
         destroy: kills and reaps the sandbox from outside, whatever the agent does; called once.
         enforcement: how its limits are kept.
+        oom_kills: how often the kernel has killed a process of it for memory, where it counts that.
     """
 
     def __init__(
@@ -69,11 +71,13 @@ class AgentSandbox:
         channel: socket.socket,
         destroy: Callable[[], Awaitable[None]],
         enforcement: tuple[Enforcement, ...],
+        oom_kills: Callable[[], int] | None = None,
     ) -> None:
         self._spec = spec
         self._channel = channel
         self._destroy = destroy
         self._enforcement = enforcement
+        self._oom_kills = oom_kills
         self._reader = FrameReader()
         self._requests: dict[int, _Running] = {}
         self._next = 1
@@ -124,6 +128,7 @@ class AgentSandbox:
             "sweep": sweep_on_timeout,
         }
         running = _Running(on_output, output_bytes)
+        kills = self._oom_kills() if self._oom_kills else 0
         try:
             answer, _ = await self._ask(header, stdin, running, timeout_s + _GRACE_S)
         except InfrastructureError:
@@ -131,6 +136,8 @@ class AgentSandbox:
         except BaseException:  # cancelled, or failed in ``on_output``
             await asyncio.shield(self.stop())  # nobody waits for the command any more: it must not run on
             raise
+        if self._oom_kills and answer["code"] == -signal.SIGKILL and self._oom_kills() > kills:
+            answer = {**answer, "stopped": answer.get("stopped") or Stopped.MEMORY.value}  # the kernel was first
         return _result(answer, b"".join(running.pieces[1]), b"".join(running.pieces[2]))
 
     async def put(self, path: str, data: bytes, *, mode: int = 0o644) -> None:

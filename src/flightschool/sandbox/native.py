@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Collection
 from typing import Final
 
 from flightschool.errors import InfrastructureError, InputError
+from flightschool.sandbox.cgroups import ControlGroup, ControlGroups, find_control_groups
 from flightschool.sandbox.enforcement import native_enforcement
 from flightschool.sandbox.helper import Helper, find_helper
 from flightschool.sandbox.launching import Launcher, plan_of
@@ -33,6 +34,7 @@ class NativeProvider:
             weakened sandbox says so in its ``enforcement``.
         helper: True: by the native helper, False: by the launcher in Python; None: by the helper where there is one.
             A spec that the helper does not know, and a weakened sandbox, are the Python launcher's in any case.
+        groups: control groups to use; None: those that are found by trying, if any. They are closed with the provider.
 
     Raises:
         InputError: an unknown mode or defence, or ``single`` as root; a helper that is wanted and cannot be had.
@@ -40,7 +42,14 @@ class NativeProvider:
 
     harvests_after_stop = True
 
-    def __init__(self, *, mode: str | None = None, without: Collection[str] = (), helper: bool | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        mode: str | None = None,
+        without: Collection[str] = (),
+        helper: bool | None = None,
+        groups: ControlGroups | None = None,
+    ) -> None:
         self._mode = mode or ("range" if os.geteuid() == 0 else "single")
         if self._mode not in _MODES or set(without) - set(DEFENCES):
             raise InputError(
@@ -63,6 +72,7 @@ class NativeProvider:
                 found.found, where="helper", expected="the native helper", mend="install a C compiler, or leave it open"
             )
         self._found: Helper | None = None
+        self._groups: ControlGroups | str | None = groups
         self._launchers: dict[str, Launcher] = {}
         """By program of the helper; empty for the launcher in Python."""
         self._boxes: set[AgentSandbox] = set()
@@ -84,23 +94,30 @@ class NativeProvider:
             raise InputError(
                 f"machine {MACHINE}", where="native", expected="x86_64 or aarch64", mend="use another mechanism"
             )
-        kept = {"capabilities"} if spec.file_powers and spec.uid == 0 else set()
-        plan = plan_of(spec, self._mode, kept.union(self._without))
+        plan = plan_of(spec, self._mode, self._without)
         helper = Helper("", "weakened, or a spec that the native helper does not know")
         if self._helper is not False and knows(plan):
             if self._found is None:
                 self._found = await asyncio.to_thread(find_helper)
             helper = self._found
         launcher = await self._running_launcher(helper.program)
-        number, channel = await launcher.open_box(plan)
+        groups, group = await self._group(spec)
+        try:
+            number, channel = await launcher.open_box(plan, str(group.path) if group else "")
+        except BaseException:
+            if group is not None:
+                await asyncio.to_thread(group.remove)
+            raise
         destroyed: list[AgentSandbox] = []
 
         async def destroy() -> None:
             self._boxes.difference_update(destroyed)
             await launcher.close_box(number)
+            if group is not None:
+                await asyncio.to_thread(group.remove)
 
-        enforcement = (*native_enforcement(spec, self._mode, self._without), _maker(helper))
-        box = AgentSandbox(spec, channel, destroy, enforcement)
+        enforcement = (*native_enforcement(spec, self._mode, self._without, groups), _maker(helper))
+        box = AgentSandbox(spec, channel, destroy, enforcement, oom_kills=group.oom_kills if group else None)
         destroyed.append(box)
         self._boxes.add(box)
         try:
@@ -122,7 +139,12 @@ class NativeProvider:
         ids = "an unprivileged range" if self._mode == "range" else "the caller's own"
         maker = box.enforcement[-1]
         by = f"{maker.mechanism} ({maker.bound})"
-        return Mechanism(name=self.name, works=True, found=f"a sandbox ran `true`; its ids are {ids}; by the {by}")
+        kept = "limits kept by control groups"
+        if isinstance(self._groups, str):
+            kept = f"memory is watched, since {self._groups}"
+        return Mechanism(
+            name=self.name, works=True, found=f"a sandbox ran `true`; its ids are {ids}; by the {by}; {kept}"
+        )
 
     async def aclose(self) -> None:
         """Close every sandbox and end the launcher."""
@@ -132,11 +154,32 @@ class NativeProvider:
         finally:
             while self._launchers:
                 await self._launchers.popitem()[1].end()
+            if isinstance(self._groups, ControlGroups):
+                await asyncio.to_thread(self._groups.close)
+                self._groups = None
 
     @property
     def launcher_pid(self) -> int | None:
         """Process id of the launcher that was started last, while it runs."""
         return next((launcher.pid for launcher in reversed(self._launchers.values())), None)
+
+    async def _group(self, spec: SandboxSpec) -> tuple[ControlGroups | str, ControlGroup | None]:
+        """A control group for one sandbox; a weakened one, and one where they cannot be made, has none."""
+        if self._without:
+            return "a weakened sandbox has none", None
+        if self._groups is None:
+            self._groups = await asyncio.to_thread(find_control_groups)
+        if isinstance(self._groups, str):
+            return self._groups, None
+        try:
+            return self._groups, await asyncio.to_thread(self._groups.make, spec.limits)
+        except OSError as error:
+            raise InfrastructureError(
+                f"no control group can be made: {error}",
+                where=str(self._groups.base),
+                expected="a group as the first ones",
+                mend="see `flightschool doctor`",
+            ) from error
 
     async def _running_launcher(self, helper: str) -> Launcher:
         loop = asyncio.get_running_loop()

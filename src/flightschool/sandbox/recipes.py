@@ -13,7 +13,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
-from flightschool.sandbox.node import confine, roots, seccomp, syscalls
+from flightschool.sandbox.node import confine, layered, powers, roots, seccomp, syscalls
 from flightschool.sandbox.node.plan import Plan
 from flightschool.sandbox.node.syscalls import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC
 
@@ -30,6 +30,9 @@ _KNOWN: Final = frozenset(
         "hostname",
         "tree",
         "binds",
+        "over_host",
+        "changes",
+        "file_powers",
         "workdir",
         "cpu_s",
         "memory_bytes",
@@ -44,6 +47,8 @@ _KNOWN: Final = frozenset(
 _READ_ONLY: Final = syscalls.MOUNT_ATTR_RDONLY
 _HARMLESS: Final = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
 _ALWAYS, _IF_THERE, _IF_FOLDER, _IF_READABLE = range(4)
+_NOTHING, _A_LINK, _ANYTHING = range(3)
+"""What stays if it is there already."""
 
 
 class Op(IntEnum):
@@ -66,6 +71,9 @@ class Op(IntEnum):
     UNLINK = 15
     PIVOT = 16
     TOUCH = 17
+    UNDER = 18
+    ADDABLE = 19
+    SYSTEM = 20
 
 
 Part = int | str | bytes
@@ -100,8 +108,9 @@ class Recipe:
         when: int = _ALWAYS,
         attributes: int = 0,
         recursive: bool = True,
+        inside: bool = False,
     ) -> None:
-        self.add(Op.MOUNT, source, target, kind, flags, data, when, attributes, int(recursive))
+        self.add(Op.MOUNT, source, target, kind, flags, data, when, attributes, int(recursive), int(inside))
 
     def packed(self) -> bytes:
         """The records as the helper reads them."""
@@ -135,8 +144,9 @@ def recipe_of(table: Mapping[str, Any]) -> Recipe:
         int(plan.cpu_s * micro),
         int(plan.wall_s * micro),
         int(plan.memory_bytes),
+        powers.KEPT_MASK if plan.file_powers else 0,
     )
-    recipe.add(Op.FILTER, seccomp.program(), confine.last_capability())
+    recipe.add(Op.FILTER, seccomp.program(), confine.last_capability(), powers.command_filter(plan))
     for resource, value in confine.limits_of(plan).items():
         recipe.add(Op.LIMIT, resource, int(value))
     for path in ([plan.tree] if plan.tree else []) + [source for source, _ in plan.binds]:
@@ -146,53 +156,64 @@ def recipe_of(table: Mapping[str, Any]) -> Recipe:
 
 
 def _root(recipe: Recipe, plan: Plan) -> None:
-    sources = [plan.tree, *(source for source, _ in plan.binds)]
-    stage = next(s for s in roots._STAGES if Path(s).is_dir() and not any(roots._beneath(x, s) for x in sources if x))
+    """Paths begin with ``root``: a stage just made, or nothing over a tree, where the helper resolves names."""
+    stage = roots.stage_for(plan)
     recipe.add(Op.PRIVATE)
     caps = f"mode=755,size={plan.disk_bytes},nr_inodes={plan.inodes}"
     recipe.mount("tmpfs", stage, "tmpfs", MS_NOSUID | MS_NODEV, caps)
-    root = stage
+    root = "" if plan.tree else stage
     if plan.tree:
         recipe.add(Op.OVERLAY, 0, stage)
-        root = f"{stage}/root"
+        recipe.add(Op.UNDER, f"{stage}/{layered.ROOT}")
+    if plan.over_host:
+        _system(recipe, stage)
     _skeleton(recipe, plan, root)
-    if not plan.tree:
+    if not plan.tree or plan.over_host:
         _host_view(recipe, plan, root)
     for number, (source, target) in enumerate(plan.binds, start=int(bool(plan.tree))):
-        recipe.add(Op.BIND, number, source, root + target, _HARMLESS | _READ_ONLY)
+        recipe.add(Op.BIND, number, source, root + target, _HARMLESS | _READ_ONLY, 0)
     _proc(recipe, root)
     _devices(recipe, root)
-    recipe.add(Op.PIVOT, root)
+    recipe.add(Op.PIVOT, f"{stage}/{layered.ROOT}" if plan.tree else stage, stage if plan.changes else "")
+
+
+def _system(recipe: Recipe, stage: str) -> None:
+    for name in layered.open_folders():
+        recipe.add(Op.ADDABLE, stage, name)
+    recipe.add(Op.SYSTEM, stage)
 
 
 def _skeleton(recipe: Recipe, plan: Plan, root: str) -> None:
-    for name in ("proc", "dev", "tmp", "run", "var", "var/tmp", "etc", "home", "home/user", "root"):
+    for name in roots._FOLDERS:
         recipe.add(Op.FOLDER, f"{root}/{name}", 0o777)
-    if plan.workdir != "/":
-        recipe.add(Op.FOLDERS, root + plan.workdir)
-        recipe.add(Op.OWN, root + plan.workdir, plan.uid, plan.gid)
     for name in ("tmp", "var/tmp"):
         recipe.add(Op.MODE, f"{root}/{name}", 0o1777)
+    if plan.over_host or plan.changes:
+        recipe.add(Op.FOLDERS, root + plan.workdir, 1)
+        return
+    if plan.workdir != "/":
+        recipe.add(Op.FOLDERS, root + plan.workdir, 0)
+        recipe.add(Op.OWN, root + plan.workdir, plan.uid, plan.gid)
     recipe.add(Op.OWN, f"{root}/home/user", plan.uid, plan.gid)
 
 
 def _host_view(recipe: Recipe, plan: Plan, root: str) -> None:
-    def bind(source: str, target: str) -> None:
-        recipe.add(Op.BIND, -1, source, target, _HARMLESS | _READ_ONLY)
+    def bind(source: str, target: str, link_stays: bool = False) -> None:
+        recipe.add(Op.BIND, -1, source, target, _HARMLESS | _READ_ONLY, int(link_stays))
 
-    for folder in roots._SYSTEM:
+    for folder in () if plan.tree else roots._SYSTEM:
         bind(folder, root + folder)
     for link in roots._SYSTEM_LINKS:
         if Path(link).is_symlink():
-            recipe.add(Op.LINK, str(Path(link).readlink()), root + link, 0)
+            recipe.add(Op.LINK, str(Path(link).readlink()), root + link, _A_LINK)
         elif Path(link).is_dir():
-            bind(link, root + link)
+            bind(link, root + link, link_stays=True)
     for name, content in roots.etc_view():
         place = f"{root}/etc/{name}"
         if isinstance(content, bytes):
-            recipe.add(Op.WRITE, place, content)
+            recipe.add(Op.WRITE, place, content, place if plan.tree else "")
         elif content:
-            recipe.add(Op.LINK, content, place, 0)
+            recipe.add(Op.LINK, content, place, _ANYTHING if plan.tree else _NOTHING)
         else:
             bind(f"/etc/{name}", place)
     for name in roots._ETC_KEYS:
@@ -204,8 +225,9 @@ def _host_view(recipe: Recipe, plan: Plan, root: str) -> None:
             "size=4k,mode=555",
             when=_IF_FOLDER,
         )
-    for name, text in roots.accounts(plan).items():
-        recipe.add(Op.WRITE, f"{root}/etc/{name}", text)
+    own = f"{root}/etc/passwd" if plan.tree else ""  # the tree's accounts stand as a whole; hence this one last
+    for name, text in sorted(roots.accounts(plan).items(), key=lambda item: item[0] == "passwd"):
+        recipe.add(Op.WRITE, f"{root}/etc/{name}", text, own)
 
 
 def _proc(recipe: Recipe, root: str) -> None:
@@ -213,11 +235,11 @@ def _proc(recipe: Recipe, root: str) -> None:
     recipe.mount("proc", proc, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     boot = f"{root}/run/.boot_id"
     recipe.add(Op.WRITE, boot, roots.FIXED_BOOT_ID)
-    recipe.mount(boot, f"{proc}/sys/kernel/random/boot_id")
+    recipe.mount(boot, f"{proc}/sys/kernel/random/boot_id", inside=True)
     recipe.add(Op.UNLINK, boot)
     for name in roots._PROC_READ_ONLY:
         place = f"{proc}/{name}"
-        recipe.mount(place, place, flags=MS_BIND | MS_REC, when=_IF_THERE, attributes=_READ_ONLY)
+        recipe.mount(place, place, flags=MS_BIND | MS_REC, when=_IF_THERE, attributes=_READ_ONLY, inside=True)
     for name in roots._PROC_EMPTY:
         place = f"{proc}/{name}"
         recipe.mount("/dev/null", place, when=_IF_READABLE, attributes=_READ_ONLY, recursive=False)
@@ -233,4 +255,4 @@ def _devices(recipe: Recipe, root: str) -> None:
     recipe.add(Op.MODE, f"{dev}/shm", 0o1777)
     recipe.mount("devpts", f"{dev}/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
     for name, target in roots._DEVICE_LINKS.items():
-        recipe.add(Op.LINK, target, f"{dev}/{name}", 1)
+        recipe.add(Op.LINK, target, f"{dev}/{name}", _A_LINK)

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import traceback
@@ -26,6 +27,7 @@ from flightschool.sandbox import (
     SandboxProvider,
     SandboxSpec,
 )
+from flightschool.sandbox.helper import compiler
 from flightschool.sandbox.launching import PACKAGE_ROOT, interpreter
 from flightschool.sandbox.node.syscalls import NUMBERS
 
@@ -34,11 +36,16 @@ ORDINARY = 64999
 Body: TypeAlias = Callable[[SandboxProvider], Awaitable[None]]
 SECRET = "secret-of-the-grader"
 HELPED = "+helper"
-NATIVE = ("native-range", "native-range" + HELPED, "native-single", "native-single" + HELPED)
-"""By the launcher in Python, and by the native helper in C. A weakened twin is the Python launcher's in both; that the
-two set up the same is what ``test_helper.py`` compares.
+BOTH = ("native-range", "native-range" + HELPED, "native-single", "native-single" + HELPED)
+"""By the launcher in Python, and by the native helper in C. That the two set up the same is what ``test_helper.py``
+compares; the contract, every probe, and what happens when something is killed or left behind run on both.
 """
-PLACES = (*NATIVE, "bubblewrap", "docker")
+NATIVE = tuple(name + HELPED for name in ("native-range", "native-single")) if compiler() else BOTH[::2]
+"""By the one that is used here."""
+_PYTHON = "native-range" if os.geteuid() == 0 else "native-single"
+PLACES = tuple(dict.fromkeys((*NATIVE, _PYTHON, "bubblewrap", "docker")))
+"""Of the contract: by the launcher in use, for both users; by the one in Python, for the present user; the others."""
+MOST_PROVIDERS = 4
 
 
 PRELUDE = f"""
@@ -111,34 +118,55 @@ class Place:
         without: Collection[str] = (),
         spec: SandboxSpec | None = None,
         arguments: Sequence[str] = (),
+        fresh: bool = False,
     ) -> str:
-        """What an attack script says in a sandbox: ``FIRED …`` or ``BLOCKED …``; anything else is a broken probe."""
-        told, tells = os.pipe()
+        """What an attack script says in a sandbox: ``FIRED …`` or ``BLOCKED …``; anything else is a broken probe.
 
-        async def body(provider: SandboxProvider) -> None:
-            program, mounts = self.python()
-            wanted = spec or SandboxSpec()
-            whole = msgspec.structs.replace(wanted, mounts=(*wanted.mounts, *mounts))
-            async with provider.open(whole) as box:
-                pid = provider.launcher_pid if isinstance(provider, NativeProvider) else 0
-                result = await box.exec([program, "-c", PRELUDE + script, str(pid), *arguments], timeout_s=30)
-                os.write(tells, (result.stdout or repr(result).encode())[:4000])
-
-        self.run(body, without)
-        os.close(tells)
-        with os.fdopen(told, "rb") as pipe:
-            text = pipe.read().decode(errors="replace")
+        Args:
+            fresh: whether a launcher is started for it, so that it has what this process has now.
+        """
+        probe = Probe(
+            script=script,
+            without=tuple(sorted(without)),
+            helped=self.helped,
+            spec=spec or SandboxSpec(),
+            arguments=tuple(arguments),
+        )
+        text = self._fresh(probe) if fresh else prober_of(self.name).ask(probe)
         assert text.startswith(("FIRED", "BLOCKED")), text
         return text
 
+    def _fresh(self, probe: Probe) -> str:
+        told, tells = os.pipe()
+
+        async def body(provider: SandboxProvider) -> None:
+            os.write(tells, (await probed(self, provider, probe)).encode())
+
+        self.run(body, probe.without)
+        os.close(tells)
+        with os.fdopen(told, "rb") as pipe:
+            return pipe.read().decode(errors="replace")
+
     def check_probe(
-        self, script: str, without: Collection[str], spec: SandboxSpec | None = None, arguments: Sequence[str] = ()
+        self,
+        script: str,
+        without: Collection[str],
+        spec: SandboxSpec | None = None,
+        arguments: Sequence[str] = (),
+        *,
+        fresh: bool = False,
     ) -> None:
-        """The attack must work once the defence is left out, and must not work with it."""
-        weak = self.verdict(script, without=without, spec=spec, arguments=arguments)
+        """The attack must work once the defence is left out, and must not work with it, whichever launcher made it."""
+        weak = self.verdict(script, without=without, spec=spec, arguments=arguments, fresh=fresh)
         assert weak.startswith("FIRED"), f"without {without}: {weak}"
-        full = self.verdict(script, spec=spec, arguments=arguments)
-        assert full.startswith("BLOCKED"), full
+        for place in (self, self.twin):
+            full = place.verdict(script, spec=spec, arguments=arguments, fresh=fresh)
+            assert full.startswith("BLOCKED"), (place.helped, full)
+
+    @property
+    def twin(self) -> Place:
+        """The same for the same user, by the other launcher where there are two."""
+        return Place(self.name if self.helped or compiler() is None else self.name + HELPED)
 
     def run_here(self, work: Callable[[], None]) -> None:
         """Run plain code as the user of this place."""
@@ -158,10 +186,7 @@ def _in_child(work: Callable[[], None]) -> None:
         code = 1
         try:
             os.close(told)
-            os.setgroups([])
-            os.setresgid(ORDINARY, ORDINARY, ORDINARY)
-            os.setresuid(ORDINARY, ORDINARY, ORDINARY)
-            interpreter.cache_clear()
+            give_up_root()
             work()
             code = 0
         except BaseException:  # noqa: BLE001 - a fork must never run on into pytest
@@ -174,6 +199,101 @@ def _in_child(work: Callable[[], None]) -> None:
     _, status = os.waitpid(pid, 0)
     if os.waitstatus_to_exitcode(status) != 0:
         pytest.fail(f"as an ordinary user:\n{text}", pytrace=False)
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of an attack script."""
+
+    script: str
+    without: tuple[str, ...]
+    helped: bool
+    spec: SandboxSpec
+    arguments: tuple[str, ...]
+
+
+async def probed(place: Place, provider: SandboxProvider, probe: Probe) -> str:
+    """What a probe says, in a fresh sandbox."""
+    program, mounts = place.python()
+    whole = msgspec.structs.replace(probe.spec, mounts=(*probe.spec.mounts, *mounts))
+    async with provider.open(whole) as box:
+        pid = provider.launcher_pid if isinstance(provider, NativeProvider) else 0
+        result = await box.exec([program, "-c", PRELUDE + probe.script, str(pid), *probe.arguments], timeout_s=30)
+    return (result.stdout or repr(result).encode())[:4000].decode(errors="replace")
+
+
+class Prober:
+    """A process of one user that runs probes, so that a launcher is not started for each: sandboxes are fresh."""
+
+    def __init__(self, name: str) -> None:
+        self._place = Place(name)
+        self._mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as below
+            self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                self._mine.close()
+                self._serve(theirs)
+            finally:
+                os._exit(0)
+        theirs.close()
+
+    def ask(self, probe: Probe) -> str:
+        self._mine.send(msgspec.msgpack.encode(probe))
+        return self._mine.recv(1 << 20).decode()
+
+    def end(self) -> None:
+        self._mine.send(b"end")
+        os.waitpid(self._pid, 0)
+        self._mine.close()
+
+    def _serve(self, channel: socket.socket) -> None:
+        if self._place.dropped:
+            give_up_root()
+        with asyncio.Runner() as runner:
+            providers: dict[tuple[tuple[str, ...], bool], NativeProvider] = {}
+            while (asked := channel.recv(1 << 20)) != b"end":
+                try:
+                    said = runner.run(self._answer(providers, msgspec.msgpack.decode(asked, type=Probe)))
+                except BaseException:  # noqa: BLE001 - told, for whoever asked
+                    said = traceback.format_exc()[-60000:]
+                channel.send(said.encode())
+            for provider in providers.values():
+                runner.run(provider.aclose())
+
+    async def _answer(self, providers: dict[tuple[tuple[str, ...], bool], NativeProvider], probe: Probe) -> str:
+        key = (probe.without, probe.helped and not probe.without)
+        provider = providers.pop(key, None)
+        if provider is None:
+            if len(providers) == MOST_PROVIDERS:
+                await providers.pop(next(iter(providers))).aclose()
+            mode = self._place.name.removeprefix("native-")
+            provider = NativeProvider(mode=mode, without=key[0], helper=key[1])
+        providers[key] = provider  # the one used last goes last
+        return await probed(self._place, provider, probe)
+
+
+_probers: dict[str, Prober] = {}
+
+
+def prober_of(name: str) -> Prober:
+    if name not in _probers:
+        _probers[name] = Prober(name)
+    return _probers[name]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def probers() -> Iterator[None]:
+    yield
+    while _probers:
+        _probers.popitem()[1].end()
+
+
+def give_up_root() -> None:
+    os.setgroups([])
+    os.setresgid(ORDINARY, ORDINARY, ORDINARY)
+    os.setresuid(ORDINARY, ORDINARY, ORDINARY)
+    interpreter.cache_clear()
 
 
 @functools.cache
@@ -223,20 +343,26 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture(params=NATIVE)
 def native(request: pytest.FixtureRequest) -> Place:
-    """The native mechanism, as root and as an ordinary user."""
+    """The native mechanism by the launcher that is used here, as root and as an ordinary user."""
     return place_of(request.param)
 
 
-@pytest.fixture(params=["native-range", "native-range" + HELPED])
-def place_as_root(request: pytest.FixtureRequest) -> Place:
+@pytest.fixture(params=BOTH)
+def any_native(request: pytest.FixtureRequest) -> Place:
+    """The same by either launcher."""
+    return place_of(request.param)
+
+
+@pytest.fixture
+def place_as_root() -> Place:
     """The native mechanism of root only."""
-    return place_of(request.param)
+    return place_of(NATIVE[0])
 
 
-@pytest.fixture(params=["native-single", "native-single" + HELPED])
-def place_of_user(request: pytest.FixtureRequest) -> Place:
+@pytest.fixture
+def place_of_user() -> Place:
     """The native mechanism of an ordinary user only."""
-    return place_of(request.param)
+    return place_of(NATIVE[1])
 
 
 @pytest.fixture(params=["native-range", "native-single"])

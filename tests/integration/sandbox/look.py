@@ -86,7 +86,7 @@ def tree() -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     own = os.lstat("/").st_dev
     for folder, folders, files in os.walk("/"):
-        folders[:] = [f for f in folders if os.lstat(f"{folder}/{f}").st_dev == own]
+        folders[:] = [f for f in folders if _is_own(f"{folder}/{f}", own)]
         for path in (f"{folder}/{name}" for name in (*folders, *files)):
             this = os.lstat(path)
             content = ""
@@ -97,6 +97,18 @@ def tree() -> dict[str, list[Any]]:
                     content = hashlib.sha256(Path(path).read_bytes()).hexdigest()
             found[path] = [oct(this.st_mode), this.st_uid, this.st_gid, this.st_nlink, content]
     return found
+
+
+def _is_own(path: str, device: int) -> bool:
+    found = os.lstat(path)
+    return found.st_dev == device or stat.S_ISLNK(found.st_mode)
+
+
+def system() -> dict[str, list[Any]]:
+    """Owners of what lies high in ``/usr``, which may be a file system of its own."""
+    places = [path for pattern in ("*", "local/*", "lib/*", "local/lib/*/*") for path in Path("/usr").glob(pattern)]
+    found = {str(path): path.lstat() for path in places}
+    return {path: [oct(this.st_mode), this.st_uid, this.st_gid] for path, this in found.items()}
 
 
 def look() -> dict[str, Any]:
@@ -123,6 +135,7 @@ def look() -> dict[str, Any]:
         "addresses": text("/proc/net/if_inet6"),
         "space": [root.f_blocks, root.f_files, root.f_bsize, root.f_flag],
         "tree": tree(),
+        "system": system(),
     }
 
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from flightschool.sandbox import Limits, NativeProvider, SandboxProvider, SandboxSpec, Stopped
+from flightschool.sandbox.helper import compiler
 
 if TYPE_CHECKING:
     from tests.integration.sandbox.conftest import Place
@@ -71,14 +72,14 @@ MEMORY = {
 for _ in range(2):
     os.fork()
 data = bytearray(os.urandom(1 << 20) * 50)
-time.sleep(1.5)
+time.sleep(0.5)
 fired()
 """,
     "shared memory": """
 import mmap
 data = mmap.mmap(-1, 200 << 20)
 data.write(bytes(200 << 20))
-time.sleep(1.5)
+time.sleep(0.5)
 fired()
 """,
     "segments that no process holds": """
@@ -88,7 +89,7 @@ for key in range(4):
     place = libc.shmat(number, None, 0)
     ctypes.memset(place, 1, 50 << 20)
     libc.shmdt(ctypes.c_void_p(place))
-time.sleep(1.5)
+time.sleep(0.5)
 fired()
 """,
     "a segment behind many small ones": """
@@ -99,13 +100,13 @@ libc.shmat.restype = ctypes.c_void_p
 place = libc.shmat(number, None, 0)
 ctypes.memset(place, 1, 200 << 20)
 libc.shmdt(ctypes.c_void_p(place))
-time.sleep(1.5)
+time.sleep(0.5)
 fired()
 """,
     "a process that hides its pages": """
 libc.prctl(4, 0, 0, 0, 0)
 data = bytearray(os.urandom(1 << 20) * 200)
-time.sleep(1.5)
+time.sleep(0.5)
 fired()
 """,
 }
@@ -125,7 +126,8 @@ def test_a_memory_bomb_is_ended(native: Place, kind: str) -> None:
             assert ended.stopped is Stopped.MEMORY
             assert ended.signal == signal.SIGKILL
 
-    native.run(body)
+    for place in (native, native.twin):
+        place.run(body)
 
 
 def lives(process: psutil.Process) -> bool:
@@ -145,7 +147,7 @@ def sleepers() -> list[psutil.Process]:
 DAEMON = "setsid sh -c 'sleep 987 & echo $! > /tmp/pid; exec sleep 986' >/dev/null 2>&1 & sleep 0.3; cat /tmp/pid"
 
 
-def test_a_daemon_does_not_outlive_its_sandbox(native: Place) -> None:
+def test_a_daemon_does_not_outlive_its_sandbox(any_native: Place) -> None:
     """Without a pid namespace it does, and its pid there is the host's."""
 
     async def weak(provider: SandboxProvider) -> None:
@@ -166,14 +168,15 @@ def test_a_daemon_does_not_outlive_its_sandbox(native: Place) -> None:
             assert len(sleepers()) == 2
         assert not sleepers()
 
-    native.run(weak, without=["pid"])
-    native.run(full)
+    if any_native.helped or compiler() is None:  # a weakened twin is the Python launcher's in any case
+        any_native.run(weak, without=["pid"])
+    any_native.run(full)
 
 
-def test_sandboxes_die_with_a_killed_launcher(native: Place) -> None:
+def test_sandboxes_die_with_a_killed_launcher(any_native: Place) -> None:
     """Not for the agent's noticing: one that hangs dies as well. Without the parent-death signal it lives on."""
 
-    async def survivors(provider: SandboxProvider) -> list[psutil.Process]:
+    async def survivors(provider: SandboxProvider, patience: int) -> list[psutil.Process]:
         assert isinstance(provider, NativeProvider)
         boxes = [await provider.start(SandboxSpec()) for _ in range(3)]
         for box in boxes:
@@ -182,7 +185,7 @@ def test_sandboxes_die_with_a_killed_launcher(native: Place) -> None:
         family = launcher.children(recursive=True)
         assert len(family) >= 9
         os.kill(launcher.pid, signal.SIGKILL)
-        for _ in range(100):
+        for _ in range(patience):
             await asyncio.sleep(0.02)
             alive = [p for p in family if lives(p)]
             if not alive:
@@ -192,10 +195,11 @@ def test_sandboxes_die_with_a_killed_launcher(native: Place) -> None:
         return alive
 
     async def full(provider: SandboxProvider) -> None:
-        assert await survivors(provider) == []
+        assert await survivors(provider, 200) == []
 
     async def weak(provider: SandboxProvider) -> None:
-        assert await survivors(provider)
+        assert await survivors(provider, 20)
 
-    native.run(full)
-    native.run(weak, without=["parent_death"])
+    any_native.run(full)
+    if any_native.helped or compiler() is None:
+        any_native.run(weak, without=["parent_death"])

@@ -146,7 +146,8 @@ def test_a_plant_forges_a_verdict_only_where_it_was_planted(native: Place, way: 
     async def body(provider: SandboxProvider) -> None:
         program, mounts = native.python()
         spec = SandboxSpec(mounts=(*mounts, ReadOnlyMount(source=str(site), target="/site")))
-        run = f"PYTHONPATH=/site {program} -m pytest -q -p no:cacheprovider test_it.py >/dev/null 2>&1"
+        plain = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PYTHONPATH=/site"
+        run = f"{plain} {program} -m pytest -q -p no:cacheprovider test_it.py >/dev/null 2>&1"
         words = [word.replace("PYTHON", program) if word == "PYTHON" else word.replace("PYTEST", run) for word in grade]
         tests = b"def test_it():\n    assert open('answer').read() == 'right'\n"
         async with provider.open(spec) as box:

@@ -150,7 +150,8 @@ fired() if code == 0 else blocked(code)
     weak = native.verdict(script, without=["seccomp"])
     if weak.startswith("BLOCKED"):
         pytest.skip("this kernel has no 32-bit calls")
-    assert native.verdict(script).startswith("BLOCKED -31")
+    for place in (native, native.twin):
+        assert place.verdict(script).startswith("BLOCKED -31")
 
 
 ROOT_INSIDE = SandboxSpec(uid=0, gid=0)
@@ -216,8 +217,9 @@ except OSError as error:
         if not outside.stdout.startswith("FIRED"):
             pytest.skip("not even root makes devices here")
     for without in ([], ["capabilities", "seccomp"]):
-        told = native.verdict(script, without=without, spec=ROOT_INSIDE, arguments=["/tmp"])
-        assert told.startswith("BLOCKED"), without
+        for place in (native, native.twin):
+            told = place.verdict(script, without=without, spec=ROOT_INSIDE, arguments=["/tmp"])
+            assert told.startswith("BLOCKED"), without
 
 
 AS_ROOT_OF_THE_HOST = {
@@ -256,7 +258,8 @@ def test_what_the_host_s_root_may_do_a_sandbox_s_root_may_not(place_as_root: Pla
     if "No such file" in told or (attack == "make a control group" and told.startswith("BLOCKED")):
         pytest.skip(f"the host has nothing of the kind: {told}")
     assert told.startswith("FIRED"), told
-    assert place_as_root.verdict(AS_ROOT_OF_THE_HOST[attack], spec=ROOT_INSIDE).startswith("BLOCKED")
+    for place in (place_as_root, place_as_root.twin):
+        assert place.verdict(AS_ROOT_OF_THE_HOST[attack], spec=ROOT_INSIDE).startswith("BLOCKED")
     if attack != "signal the launcher":
         alone = [one for one in weak if one != "unprivileged_ids"]
         told = place_as_root.verdict(AS_ROOT_OF_THE_HOST[attack], without=alone, spec=ROOT_INSIDE)

@@ -69,7 +69,7 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 def test_both_set_up_the_same(both: tuple[Place, Place], tmp_path: Path) -> None:
     for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
-        path.chmod(0o755)
+        path.chmod(path.stat().st_mode | 0o755)
     (tmp_path / "file").write_text("x")
     mounts = (
         ReadOnlyMount(source=str(tmp_path), target="/inputs/deep/er"),
@@ -101,7 +101,7 @@ def test_both_set_up_the_same_on_an_image_tree(both: tuple[Place, Place], tmp_pa
         if Path("/", name).is_symlink():
             (tree / name).symlink_to(Path("/", name).readlink())
     for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path, tree):
-        path.chmod(0o755)
+        path.chmod(path.stat().st_mode | 0o755)
     if python.dropped:
         for path in (tree, *tree.rglob("*")):
             os.lchown(path, python.user, python.user)
@@ -115,6 +115,32 @@ def test_both_set_up_the_same_on_an_image_tree(both: tuple[Place, Place], tmp_pa
         one, other = seen_in(python, spec), seen_in(helped, spec)
         assert one["tree"]["/dev/fd"][-1] == "elsewhere"
         assert_same(one, other)
+
+
+def test_both_set_up_the_same_on_a_layer_over_the_host(both: tuple[Place, Place], tmp_path: Path) -> None:
+    python, helped = both
+    tree = tmp_path / "layer"
+    for name in ("etc/ssl", "opt/x", "usr/lib/own", "usr/local/share", "elsewhere"):
+        (tree / name).mkdir(parents=True)
+    (tree / "etc/shells").write_text("/bin/only\n")
+    (tree / "usr/local/bin").symlink_to("/opt/x")
+    (tree / "var").symlink_to("../elsewhere")
+    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path, tree):
+        path.chmod(path.stat().st_mode | 0o755)
+    if python.dropped:
+        for path in (tree, *tree.rglob("*")):
+            os.lchown(path, python.user, python.user)
+    mounts = (ReadOnlyMount(source=str(tmp_path), target="/var/here"),)
+    for uid in (1000, 0):
+        for changes in (True, False):
+            root = ImageTree(path=str(tree), over_host=True)
+            spec = SandboxSpec(
+                root=root, uid=uid, gid=uid, workdir="/opt/x", changes=changes, file_powers=True, mounts=mounts
+            )
+            one, other = seen_in(python, spec), seen_in(helped, spec)
+            assert one["own status"]["CapEff"] == (["000000000000001b"] if uid == 0 else ["0000000000000000"])
+            assert one["tree"]["//var"][-1] == "../elsewhere"
+            assert_same(one, other)
 
 
 REQUESTS: list[dict[str, Any]] = [
@@ -133,7 +159,7 @@ REQUESTS: list[dict[str, Any]] = [
     {"command": [""]},
     {"command": ["sh", "-c", "echo x >&2"], "env": {"A=B": "c"}},
     {"command": ["env", "-0"], "env": {"LONG": "x" * 100_000, "UNI": "ü"}},
-    {"command": ["sh", "-c", "ulimit -t; ulimit -n; umask; (yes; echo $? >&2) | head -1"]},
+    {"command": ["sh", "-c", "sleep 0.2; ulimit -t; ulimit -n; umask; (yes; echo $? >&2) | head -1"]},
     {"command": "head -c 5000 /dev/zero; head -c 5000 /dev/zero >&2", "output_bytes": 1000},
     {"command": "head -c 1000 /dev/zero", "output_bytes": 1000},
     {"command": "echo early; sleep 30", "timeout_s": 0.3},
@@ -224,6 +250,7 @@ def test_the_helper_leaves_to_python_what_it_does_not_know() -> None:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FLIGHTSCHOOL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(helping, "_FLAGS", ("-std=gnu11", "-O0"))  # the program is not run for long
     monkeypatch.delenv(SWITCH, raising=False)
     return tmp_path / "cache"
 
@@ -294,7 +321,7 @@ def test_a_failed_build_is_told_and_leaves_nothing(
     assert list((cache / "native").iterdir()) == []
 
 
-def test_a_launcher_killed_while_it_makes_sandboxes_leaves_none(native: Place) -> None:
+def test_a_launcher_killed_while_it_makes_sandboxes_leaves_none(any_native: Place) -> None:
     """At any moment of a set-up: also before the child has asked to die with it."""
 
     async def body(provider: SandboxProvider) -> None:
@@ -320,4 +347,4 @@ def test_a_launcher_killed_while_it_makes_sandboxes_leaves_none(native: Place) -
                 await asyncio.sleep(0.02)
             assert alive == [], patience
 
-    native.run(body)
+    any_native.run(body)

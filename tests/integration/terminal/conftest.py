@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
@@ -171,6 +174,63 @@ def terminal_bench() -> Files:
     }
 
 
+def archive() -> Files:
+    """ADD unpacks; COPY takes wildcards, here-documents and links; RUN takes a list, a script, another shell."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        entry = tarfile.TarInfo("in/side")
+        entry.size = 7
+        tar.addfile(entry, io.BytesIO(b"packed\n"))
+    dockerfile = """\
+# escape=`
+FROM debian:12
+ARG NAME=plum
+WORKDIR /app
+ADD pack.tar unpacked/
+COPY *.txt texts/
+COPY <<END /etc/one.conf
+name=$NAME
+END
+RUN ["touch", "by list"]
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+RUN echo several | `
+    cat > words
+RUN <<'END'
+set -e
+ln -s texts/a.txt first
+END
+"""
+    read = "cat unpacked/in/side texts/a.txt first /etc/one.conf words done | tr '\\n' ' '"
+    test = f'[ "$({read})" = "$(cat /tests/it)" ]'
+    return harbor(
+        dockerfile,
+        judge(f'[ -e "by list" ] && [ ! -e texts/c.md ] && {test}'),
+        "echo done > done\n",
+        environment__pack_DOT_tar=packed.getvalue().decode("ascii"),
+        environment__a_DOT_txt="a\n",
+        environment__c_DOT_md="c\n",
+        tests__it="packed a a name=plum several done ",
+    )
+
+
+def final_step() -> Files:
+    """Only the last step counts, and each step has a time limit and a user of its own."""
+    files = several_steps()
+    files["task.toml"] = 'multi_step_reward_strategy = "final"\n' + files["task.toml"]
+    return files
+
+
+def pip_there() -> Files:
+    """What RUN asks of pip is there already, by name and from a file."""
+    return harbor(
+        "FROM python:3.12\nWORKDIR /app\nCOPY requirements.txt .\n"
+        "RUN pip install --no-cache-dir -r requirements.txt && python3 -m pip install pip\n",
+        judge("python3 -c 'import pip' && [ -e /app/done ]"),
+        "touch done\n",
+        environment__requirements_DOT_txt="# what is wanted\npip>=1\n",
+    )
+
+
 SOUND: Mapping[str, Callable[[], Files]] = {
     "awk_sum": awk_sum,
     "perl_user": perl_user,
@@ -182,6 +242,9 @@ SOUND: Mapping[str, Callable[[], Files]] = {
     "partial": partial,
     "several_steps": several_steps,
     "terminal_bench": terminal_bench,
+    "archive": archive,
+    "final_step": final_step,
+    "pip_there": pip_there,
 }
 WANTS = {"node_keys": "node", "c_program": "gcc", "perl_user": "perl", "root_reads_all": "perl", "awk_sum": "awk"}
 """Task → program that this machine must have."""
@@ -284,13 +347,30 @@ def _in_child(work: Callable[[], None]) -> None:
 
 
 def skip_without(name: str) -> None:
+    if name == "pip_there" and not list(Path("/usr/lib/python3/dist-packages").glob("pip-*")):
+        pytest.skip("this machine's own Python has no pip")
     program = WANTS.get(name)
     if program and not shutil.which(program, path="/usr/local/bin:/usr/bin:/bin"):
         pytest.skip(f"this machine's programs lack {program}")
 
 
 def told(arguments: list[str], cwd: Path) -> tuple[int, dict[str, Any]]:
-    """Exit code and JSON of the command line, run as a program of its own."""
+    """Exit code and JSON of the command line, in this process."""
+    from flightschool.cli import main
+
+    before, said = Path.cwd(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
+        patch.setenv("XDG_CACHE_HOME", str(cwd / "cache"))
+        os.chdir(cwd)
+        try:
+            code = main([*arguments, "--json"])
+        finally:
+            os.chdir(before)
+    return code, json.loads(said.getvalue())
+
+
+def told_by_a_program(arguments: list[str], cwd: Path) -> tuple[int, dict[str, Any]]:
+    """The same of a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "flightschool.cli", *arguments, "--json"],
         cwd=cwd,
@@ -321,6 +401,8 @@ def kit() -> Kit:
 
 class Kit:
     """Helpers for tests in one place, since test folders are no packages."""
+
+    told_by_a_program = staticmethod(told_by_a_program)
 
     harbor = staticmethod(harbor)
     judge = staticmethod(judge)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import shutil
 import subprocess
@@ -15,10 +16,12 @@ import psutil
 import pytest
 
 from flightschool.environments.terminal import UnreadableTask, read_folder
-from flightschool.environments.terminal.trees import ImageStore
+from flightschool.environments.terminal.rooms import Rooms
+from flightschool.environments.terminal.trees import Account, Image, ImageStore, Tree
 from flightschool.records import EndReason, Outcome
 from flightschool.rollouts.terminal import Episode, NotRun, TerminalRunner, parse_policy, regrade
 from flightschool.sandbox import NativeProvider
+from flightschool.sandbox.helper import find_helper
 
 pytestmark = pytest.mark.integration
 
@@ -64,6 +67,29 @@ def test_the_same_as_an_ordinary_user(
             assert (outcome, reward and reward.total) == ("scored", 1.0), (name, detail)
 
     as_ordinary(work)
+
+
+def solution_language(files: dict[str, str]) -> str:
+    first = files.get("solution/solve.sh", "").split("\n")[0]
+    return first.rpartition("/")[2].removeprefix("env ").split(" ")[0] if first.startswith("#!") else "bash"
+
+
+def test_the_tasks_of_these_tests_cover_what_is_promised(kit: Any) -> None:
+    """At least twelve; which of them has what."""
+    tasks = {name: make() for name, make in kit.sound.items()}
+    assert len(tasks) >= 12
+    assert {"awk", "perl", "node"} <= {solution_language(files) for files in tasks.values()}
+    dockerfiles = {name: files.get("environment/Dockerfile", "") for name, files in tasks.items()}
+    for keyword in ("FROM", "COPY", "ADD", "WORKDIR", "ENV", "ARG", "USER", "RUN", "SHELL"):
+        assert any(f"\n{keyword} " in f"\n{text}" for text in dockerfiles.values()), keyword
+    for words in ("--chown=", "--chmod=", "<<END", "apt-get install", "pip install", 'ADD ["', "pack.tar"):
+        assert any(words in text for text in dockerfiles.values()), words
+    parts = "task.toml task.yaml instruction.md tests/test.sh solution/solve.sh steps/measure/workdir/setup.sh"
+    for name in parts.split():
+        assert any(name in files for files in tasks.values()), name
+    told = " ".join(text for files in tasks.values() for text in files.values())
+    for words in ("[[steps]]", "min_reward", '"final"', "reward.json", "reward.txt", 'user = "root"', "memory_mb"):
+        assert words in told, words
 
 
 @pytest.mark.parametrize(
@@ -234,7 +260,7 @@ def test_the_command_line_keeps_the_contract(runs: Any, kit: Any, tell: Any) -> 
     runs.task(kit.harbor("FROM debian:12\nRUN wget https://example.org/x\n", kit.judge("true")), "tasks/fetches")
     kit.write(runs.folder / "tasks/tasks/broken", {"task.toml": "x = [", "instruction.md": "?"})
     words = ["--policy", "oracle", "-n", "3", "--seed", "4", "--keep-output"]
-    code, told = tell(["rollout", "tasks/tasks", *words], runs.folder)
+    code, told = kit.told_by_a_program(["rollout", "tasks/tasks", *words], runs.folder)
     assert code == 0
     assert (told["schema"], told["policy"], told["seed"]) == (1, "oracle", 4)
     rows = {row["task"]: row for row in told["episodes"]}
@@ -294,6 +320,18 @@ def test_a_base_tree_of_its_own_is_built_upon_and_never_changed(runs: Any, kit: 
     assert sorted((str(path), path.lstat().st_mtime_ns) for path in base.rglob("*")) == before
 
 
+@pytest.mark.parametrize("image", ["..", ".", "./..", "../base-trees"])
+def test_a_base_is_never_a_folder_beside_the_base_trees(runs: Any, kit: Any, image: str) -> None:
+    (runs.folder / "base-trees").mkdir()
+    (runs.folder / "answers-of-others").write_text("secret")
+    files = kit.harbor(f"FROM {image}\nWORKDIR /app\n", kit.judge("[ ! -e /answers-of-others ]"))
+    episode = only(runs(runs.task(files), "noop"))
+    assert episode.details is not None
+    assert episode.details.base.stand_in.startswith("curated view")
+    assert episode.attempt.reward is not None
+    assert episode.attempt.reward.total == 1.0
+
+
 def test_a_workspace_keeps_attempts_and_their_end_states(runs: Any, kit: Any, tell: Any) -> None:
     runs.task(kit.sound["several_steps"]())
     assert tell(["init", "."], runs.folder)[0] == 0
@@ -311,6 +349,36 @@ def test_a_workspace_keeps_attempts_and_their_end_states(runs: Any, kit: Any, te
         space.close()
     assert next(entry.data for entry in state.entries if entry.path == "/app/size") == b"6\n"
     assert tell(["runs", "show", "rollout-0001"], runs.folder)[0] == 0
+    attempt = told["episodes"][0]
+    code, again = tell(["runs", "replay", attempt["id"]], runs.folder)
+    assert (code, again["identical"], again["replayed_digest"]) == (0, True, attempt["digest"])
+    (runs.folder / "tasks/task/steps/make/workdir/given.txt").write_text("another\n")
+    code, again = tell(["runs", "replay", attempt["id"]], runs.folder)
+    assert code == 2
+    assert "another one now" in again["error"]["what"]
+
+
+def test_the_sandboxes_of_tasks_are_made_by_the_launcher_that_is_used_here(runs: Any, kit: Any) -> None:
+    task = read_folder(runs.task(kit.sound["partial"]()))
+
+    async def makers() -> list[str]:
+        provider = NativeProvider()
+        try:
+            store = ImageStore(runs.images, provider)
+            image = await store.build(task)
+            assert isinstance(image, Image)
+            rooms = Rooms(task=task, image=image, stand_ins=store.stand_ins(image))
+            found = []
+            for account in (image.account, Account(name="clerk", uid=1000, gid=1000, home="/")):
+                async with provider.open(rooms.spec(Tree(Path(image.tree), over_host=True), account, 60)) as box:
+                    assert (await box.exec(["true"])).ok
+                    found.append(next(line.mechanism for line in box.enforcement if line.limit == "launcher"))
+            return found
+        finally:
+            await provider.aclose()
+
+    expected = "launcher and agent in C" if find_helper().program else "launcher and agent in Python"
+    assert asyncio.run(makers()) == [expected] * 2
 
 
 def test_a_killed_launcher_is_infrastructure_and_the_next_attempt_runs(runs: Any, kit: Any) -> None:
@@ -377,3 +445,33 @@ def test_an_archive_that_leaves_its_folder_is_refused(runs: Any, kit: Any) -> No
     assert isinstance(result, UnreadableTask)
     assert "outside" in result.what
     assert result.where == "environment/Dockerfile:2"
+
+
+def test_a_host_without_room_for_images_is_infrastructure_and_says_so(runs: Any, kit: Any) -> None:
+    """The small disk is one of a mount namespace of this test; with room again the same task is scored."""
+    if os.geteuid() != 0:
+        pytest.skip("only root gives a child a disk of its own")
+    dockerfile = "FROM debian:12\nWORKDIR /app\nCOPY big .\n"
+    task = runs.task(kit.harbor(dockerfile, kit.judge("true"), environment__big="x" * 300_000))
+    runs.images.mkdir()
+    told, tells = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            new_mounts, private = 0x20000, 0x44000
+            assert libc.unshare(new_mounts) == 0
+            assert libc.mount(b"none", b"/", None, private, None) == 0
+            assert libc.mount(b"none", os.fsencode(runs.images), b"tmpfs", 0, b"size=256k") == 0
+            attempt = only(runs(task, "noop")).attempt
+            said = f"{attempt.outcome.value} {attempt.reason.value} {attempt.reward} {attempt.detail}"
+            os.write(tells, said.encode())
+        finally:
+            os._exit(0)
+    os.close(tells)
+    with os.fdopen(told) as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    assert said.startswith("infra_failure world_error None"), said
+    assert "No space left" in said
+    assert only(runs(task, "noop")).attempt.outcome is Outcome.SCORED

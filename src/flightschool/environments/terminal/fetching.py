@@ -10,10 +10,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
+import msgspec
+
 from flightschool.environments.terminal.shell_words import simple_commands
+from flightschool.environments.terminal.uv_stand_in import parse as parse_uv
 from flightschool.records import Record
 
-__all__ = ["Fetch", "PackageRequest", "ReadFile", "fetches_of_argv", "fetches_of_script"]
+__all__ = ["UV_INSTALLER", "Fetch", "PackageRequest", "ReadFile", "fetches_of_argv", "fetches_of_script"]
 
 ReadFile = Callable[[str], "str | None"]
 """Text of a file by the path that the command names, None where it is not known: for ``pip install -r``."""
@@ -23,7 +26,7 @@ class PackageRequest(Record, frozen=True, kw_only=True):
     """A package that a command asks for."""
 
     manager: str
-    """``apt`` or ``pip``."""
+    """``apt``, ``pip``; ``python`` for a version of Python itself, ``uv`` for its stand-in or its installer's."""
     name: str
     """Normal form: lower case; for pip with ``-`` for runs of ``-``, ``_`` and ``.``."""
     specifier: str = ""
@@ -39,6 +42,8 @@ class Fetch(Record, frozen=True, kw_only=True):
     """All that it asks for, when apt or pip name everything; empty: it cannot be met by what is there."""
     index_only: bool = False
     """It only refreshes lists of packages (``apt-get update``): not needed once every package is there."""
+    project: bool = False
+    """It asks for what a project in the working directory asks for as well, which no word of it tells."""
 
 
 _PACKAGE_TOOLS: Mapping[str, frozenset[str]] = {
@@ -94,7 +99,6 @@ _ALWAYS = frozenset(
         "rustup-init",
         "scp",
         "sftp",
-        "uvx",
         "wget",
         "curl",
         "lynx",
@@ -116,6 +120,13 @@ _WRAPPERS: Mapping[str, frozenset[str]] = {
     "xargs": frozenset({"-a", "-d", "-E", "-I", "-L", "-n", "-P", "-s"}),
 }
 """Programs that run another → their options that take a value."""
+UV_INSTALLER = re.compile(
+    r"https://(?:astral\.sh/uv/(?:[0-9.]+/)?install\.sh"
+    r"|github\.com/astral-sh/uv/releases/(?:latest/download|download/[0-9.]+)/uv-installer\.sh)$"
+)
+"""Addresses of uv's installer, which is stood in for with uv itself."""
+_CURL_PLAIN = re.compile(r"-[LsSfq]+|--(?:location|silent|show-error|fail|proto|tlsv1\.2)|=https")
+_WGET_PLAIN = re.compile(r"-q?O-?|-q|-|--quiet|-nv")
 MAX_NAME = 200
 """Characters of a package's name and version that are looked at."""
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh"})
@@ -155,7 +166,13 @@ def fetches_of_script(
     script: str, values: Mapping[str, str] | None = None, read: ReadFile | None = None
 ) -> list[Fetch]:
     """Fetches of all commands of a shell script, in order."""
-    return [f for words in simple_commands(script, values) for f in fetches_of_argv(words, values, read)]
+    found: list[Fetch] = []
+    own_project = False
+    for words in simple_commands(script, values):
+        for fetch in fetches_of_argv(words, values, read):
+            own_project = own_project or fetch.tool in ("uv init", "uv venv")
+            found.append(msgspec.structs.replace(fetch, project=False) if own_project else fetch)
+    return found
 
 
 def fetches_of_argv(
@@ -175,7 +192,7 @@ def fetches_of_argv(
         return _apt(words[1:])
     if _PIP.match(tool):
         return _pip(words[1:], read)
-    return _uv(words[1:], read) if tool == "uv" else _other(tool, words[1:])
+    return _uv(tool, words[1:], read) if tool in ("uv", "uvx") else _other(tool, words[1:])
 
 
 def _unwrap(words: list[str]) -> list[str]:
@@ -294,21 +311,48 @@ def _requirements(text: str) -> list[PackageRequest] | None:
     return requests
 
 
-def _uv(words: Sequence[str], read: ReadFile | None) -> list[Fetch]:
-    words = [word for word in words if word not in ("--quiet", "-q", "--system")]
-    if words[:1] == ["pip"]:
-        return _pip(words[1:], read)
-    if words[:1] in (["sync"], ["add"], ["run"], ["tool"], ["lock"], ["python"]) and "--offline" not in words:
-        return [Fetch(tool="uv", reason=f"uv {words[0]} fetches packages")]
-    return []
+def _uv(tool: str, words: Sequence[str], read: ReadFile | None) -> list[Fetch]:
+    """What stands in for uv can do is asked of its own reader; the rest fetches."""
+    if "--offline" in words or not words:
+        return []
+    ask = parse_uv(tool, list(words))
+    if ask.verb == "version":
+        return []
+    name = f"uv {ask.verb}" if ask.verb else "uv"
+    requests = [PackageRequest(manager="uv", name="uv")]
+    if ask.python:
+        specifier = f"=={ask.python}" if ask.python.count(".") == 2 else f"=={ask.python}.*"
+        requests.append(PackageRequest(manager="python", name="python", specifier=specifier))
+    problem = ask.problem
+    for file in ask.files:
+        text = read(file) if read else None
+        listed = _requirements(text) if text is not None else None
+        problem = problem or ("" if listed is not None else f"what {file!r} lists is not known")
+        requests += listed or []
+    for want in ask.wants:
+        request = _pip_request(want)
+        problem = problem or ("" if request else f"{want!r} is no plain name")
+        requests += [request] if request else []
+    if problem:
+        return [Fetch(tool=name, reason=f"{tool} fetches: {problem}")]
+    reason = _asks(name, requests[1:]) if requests[1:] else f"{name} wants uv"
+    return [Fetch(tool=name, reason=reason, packages=tuple(requests), project=ask.project)]
+
+
+def _address(tool: str, words: Sequence[str]) -> list[Fetch]:
+    """Of programs that fetch what an address leads to."""
+    urls = [word for word in words if _URLISH.match(word)]
+    if not words or (urls and all(_LOCAL.match(url) for url in urls)):
+        return []
+    reason = f"{tool} fetches {urls[0]}" if urls else f"{tool} fetches"
+    is_installer = len(urls) == 1 and UV_INSTALLER.match(urls[0]) and _prints(tool, words)
+    packages = (PackageRequest(manager="uv", name=tool),) if is_installer else ()
+    return [Fetch(tool=tool, reason=reason, packages=packages)]
 
 
 def _other(tool: str, words: Sequence[str]) -> list[Fetch]:
     if tool in ("curl", "wget"):
-        urls = [word for word in words if _URLISH.match(word)]
-        if urls and all(_LOCAL.match(url) for url in urls):
-            return []
-        return [Fetch(tool=tool, reason=f"{tool} fetches {urls[0]}" if urls else f"{tool} fetches")] if words else []
+        return _address(tool, words)
     if tool in _ALWAYS:
         return [Fetch(tool=tool, reason=f"{tool} fetches")]
     verb = next((word for word in words if not word.startswith("-") or tool == "pacman"), "")
@@ -319,6 +363,13 @@ def _other(tool: str, words: Sequence[str]) -> list[Fetch]:
     if tool == "git" and any(_local_repository(word) for word in words[1:]):
         return []
     return [Fetch(tool=tool, reason=f"{tool} {verb} fetches")]
+
+
+def _prints(tool: str, words: Sequence[str]) -> bool:
+    """Whether what is fetched goes to standard output, and nothing else is asked for."""
+    known = _CURL_PLAIN if tool == "curl" else _WGET_PLAIN
+    rest = [word for word in words if not _URLISH.match(word)]
+    return all(known.fullmatch(word) for word in rest) and (tool == "curl" or any("O" in word for word in rest))
 
 
 def _local_repository(word: str) -> bool:

@@ -129,10 +129,17 @@ async def sieve_of(task: TerminalTask, stage: TaskStep, image: Image, store: Ima
         Tree(Path(image.tree), over_host=image.over_host),
         await store.base_tree(image),
         workdir=image.workdir,
-        path=_env(task, image, image.account)["PATH"],
+        path=_program_folders(task, stage, image),
         reserved=tuple(dict.fromkeys([*reserved, VERDICT_FOLDER])),
         instruction=f"{task.instruction}\n{stage.instruction}",
     )
+
+
+def _program_folders(task: TerminalTask, stage: TaskStep, image: Image) -> str:
+    """The search path of the tests, with the folders at home that tests often put in front of it themselves."""
+    accounts = (image.account, verifier_account(Tree(Path(image.tree), over_host=image.over_host), stage, image))
+    homes = [f"{account.home.rstrip('/')}/.local/bin" for account in accounts]
+    return ":".join([_env(task, image, image.account)["PATH"], *dict.fromkeys(homes)])
 
 
 def verifier_account(tree: Tree, stage: TaskStep, image: Image) -> Account:

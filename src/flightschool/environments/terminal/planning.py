@@ -99,7 +99,7 @@ def _with_network(steps: Sequence[BuildStep], is_present: IsPresent | None, wher
         fetch
         for fetch in fetches
         if not fetch.index_only
-        and not (is_present is not None and fetch.packages and all(is_present(package) for package in fetch.packages))
+        and (fetch.project or is_present is None or not fetch.packages or not all(map(is_present, fetch.packages)))
     ]
     lists_wanted = is_present is None or any(fetch.tool == "apt" for fetch in unmet)
     marked: list[BuildStep] = []

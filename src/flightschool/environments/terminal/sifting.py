@@ -27,12 +27,14 @@ MOST_STEPS: Final = 100_000
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _LOADER: Final = ("/etc/ld.so.preload", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d")
 _OF_THE_MACHINE: Final = ("/proc", "/sys", "/dev")
-_HARMLESS_DEVICES: Final = frozenset(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
+_HARMLESS_DEVICES: Final = frozenset({"/dev/null"})  # the others never end, and a grader that reads one has no verdict
 _START_MODULES: Final = re.compile(r"(?:sitecustomize|usercustomize)(?:\..*)?$")
 _RUNNER_FILES: Final = frozenset({"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"})
 _PROJECT_FILES: Final = {"pyproject.toml": b"[tool.pytest", "setup.cfg": b"[tool:pytest", "tox.ini": b"[pytest"}
 """Files that may speak to a test runner, and how that begins."""
 _RUNNER_MODULES: Final = frozenset({"_pytest", "iniconfig", "pluggy", "pytest", "unittest"})
+_RUNNER_PROGRAMS: Final = frozenset({"pip", "pip3", "py.test", "pytest", "python", "python3", "uv", "uvx"})
+"""Names that tests call in any case, whether the base has them or something stands in for them."""
 _SITE: Final = re.compile(r"^(/usr/.*/(?:site|dist)-packages)/([^/]+)")
 
 
@@ -136,7 +138,8 @@ class Sieve:
         if entry.kind is WrittenKind.LINK and any(beneath(folder, path) for folder in self._program_folders):
             return "a link in place of a folder of programs"
         folder, name = posixpath.split(path)
-        if folder in self._program_folders and any(self._base_has(f"{f}/{name}") for f in self._program_folders):
+        known = name in _RUNNER_PROGRAMS or any(self._base_has(f"{f}/{name}") for f in self._program_folders)
+        if folder in self._program_folders and known:
             return "a program of the system's name"
         return ""
 

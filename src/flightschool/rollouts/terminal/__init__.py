@@ -11,8 +11,9 @@ from flightschool.rollouts.terminal.policies import (
 )
 from flightschool.rollouts.terminal.records import Episode, NotRun, StageResult, TerminalEpisode
 from flightschool.rollouts.terminal.regrading import regrade
+from flightschool.rollouts.terminal.replaying import replay_terminal
 from flightschool.rollouts.terminal.runner import TerminalRunner
-from flightschool.rollouts.terminal.running import Result, find_tasks, run_episodes
+from flightschool.rollouts.terminal.running import Result, find_tasks, native_provider, run_episodes
 
 __all__ = [
     "GRAMMAR",
@@ -28,7 +29,9 @@ __all__ = [
     "TerminalPolicy",
     "TerminalRunner",
     "find_tasks",
+    "native_provider",
     "parse_policy",
     "regrade",
+    "replay_terminal",
     "run_episodes",
 ]

@@ -34,6 +34,8 @@ class TerminalEpisode(Record, frozen=True, kw_only=True):
     base: Substitution
     image_digest: str
     stages: tuple[StageResult, ...]
+    stood_in: tuple[str, ...] = ()
+    """Packages and tools that the build and the scripts ask for and that were there already, and as what."""
 
 
 class NotRun(Record, frozen=True, kw_only=True):

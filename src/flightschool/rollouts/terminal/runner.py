@@ -98,14 +98,17 @@ class TerminalRunner:
         scores = Scores(task)
         stages: list[StageResult] = []
         image: Image | None = None
+        stood_in: tuple[str, ...] = ()
         try:
             built = await self._store.build(task)
             if isinstance(built, NotRunnable):
                 return NotRun.of(task.id, task.digest, built)
             image = built
-            lacking = await self._store.fetches(task, image, _scripts(task, policy))
+            scripts = _scripts(task, policy)
+            lacking = await self._store.fetches(task, image, scripts)
             if lacking is not None:
                 return NotRun.of(task.id, task.digest, lacking)
+            stood_in = await self._store.stood_in(task, image, scripts)
             reason, detail = await self._stages(task, policy, image, scores, stages, seed)
         except _NoSolutionError as error:
             return NotRun(task=task.id, task_digest=task.digest, need="solution", reason=str(error))
@@ -137,7 +140,7 @@ class TerminalRunner:
             timings=Timings(virtual_ms=0.0, wall_s=time.perf_counter() - started),
             detail=detail,
         )
-        return Episode(attempt=attempt, details=_details(attempt, task, image, stages))
+        return Episode(attempt=attempt, details=_details(attempt, task, image, stages, stood_in))
 
     # -------------------------------------------------------------------------------------------- stages
 
@@ -301,12 +304,17 @@ def _source(task: TerminalTask, placements: tuple[Placement, ...], target: str) 
 
 
 def _details(
-    attempt: Attempt, task: TerminalTask, image: Image | None, stages: list[StageResult]
+    attempt: Attempt, task: TerminalTask, image: Image | None, stages: list[StageResult], stood_in: tuple[str, ...]
 ) -> TerminalEpisode | None:
     if image is None:
         return None
     return TerminalEpisode(
-        attempt=attempt.id, folder=task.folder, base=image.base, image_digest=image.digest, stages=tuple(stages)
+        attempt=attempt.id,
+        folder=task.folder,
+        base=image.base,
+        image_digest=image.digest,
+        stages=tuple(stages),
+        stood_in=stood_in,
     )
 
 

@@ -18,7 +18,7 @@ from flightschool.rollouts.terminal.records import Episode, NotRun
 from flightschool.rollouts.terminal.runner import KeepBlob, TerminalRunner
 from flightschool.sandbox import NativeProvider, best_provider
 
-__all__ = ["Result", "find_tasks", "run_episodes"]
+__all__ = ["Result", "find_tasks", "native_provider", "run_episodes"]
 
 Result: TypeAlias = Episode | NotRun | UnreadableTask
 
@@ -58,7 +58,7 @@ def run_episodes(
     """
 
     async def run_all() -> list[Result]:
-        provider = await _provider()
+        provider = await native_provider()
         try:
             runner = TerminalRunner(
                 ImageStore(images, provider, base_trees=base_trees), provider, run=run, keep_blob=keep_blob
@@ -98,7 +98,12 @@ def run_episodes(
     return asyncio.run(run_all())
 
 
-async def _provider() -> NativeProvider:
+async def native_provider() -> NativeProvider:
+    """The provider that terminal tasks run with; the caller closes it.
+
+    Raises:
+        InfrastructureError: no sandbox of the native mechanism can be made here.
+    """
     provider = await best_provider()
     if isinstance(provider, NativeProvider):
         return provider

@@ -170,7 +170,7 @@ static void start_command(const struct json *header, const char *body, size_t si
         say(told, NULL, 0);
         return;
     }
-    struct start start = {.cwd = json_text(header, "cwd"), .streams = {-1, -1, -1}};
+    struct start start = {.cwd = json_text(header, "cwd"), .streams = {-1, -1, -1}, .plan = agent.plan};
     struct command *command = new_command(header, body, size);
     double seconds = agent.plan->cpu_s + 1;
     start.cpu_s = seconds < 1 ? 1 : (uint64_t)seconds;

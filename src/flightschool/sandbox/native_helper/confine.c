@@ -8,6 +8,7 @@
 #include <linux/seccomp.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,7 @@
 int read_plan(struct recipe recipe, struct plan *plan) {
     struct record head;
     memset(plan, 0, sizeof *plan);
-    if (next_record(&recipe, &head) != 1 || head.op != OP_HEAD || head.count != 8) return -1;
+    if (next_record(&recipe, &head) != 1 || head.op != OP_HEAD || head.count != 9) return -1;
     plan->range = (int)number_of(&head, 0);
     plan->uid = (uint32_t)number_of(&head, 1);
     plan->gid = (uint32_t)number_of(&head, 2);
@@ -33,10 +34,13 @@ int read_plan(struct recipe recipe, struct plan *plan) {
     plan->cpu_s = (double)number_of(&head, 5) / 1e6;
     plan->wall_s = (double)number_of(&head, 6) / 1e6;
     plan->memory_bytes = number_of(&head, 7);
-    if (next_record(&recipe, &head) != 1 || head.op != OP_FILTER || head.count != 2) return -1;
+    plan->kept = (uint64_t)number_of(&head, 8);
+    if (next_record(&recipe, &head) != 1 || head.op != OP_FILTER || head.count != 3) return -1;
     plan->filter = head.parts[0].at;
     plan->filter_bytes = head.parts[0].size;
     plan->last_capability = (int)number_of(&head, 1);
+    plan->command_filter = head.parts[2].at;
+    plan->command_filter_bytes = head.parts[2].size;
     plan->steps = recipe;
     return plan->filter_bytes >= sizeof(struct sock_filter) ? 0 : -1;
 }
@@ -113,21 +117,37 @@ static int clear_capabilities(void) {
     return syscall(SYS_capset, &header, empty) ? failed("capset") : 0;
 }
 
-static int install_filter(const struct plan *plan) {
+static int install_filter(const char *filter, uint32_t bytes) {
     struct sock_fprog program = {
-        .len = (unsigned short)(plan->filter_bytes / sizeof(struct sock_filter)),
-        .filter = (struct sock_filter *)(uintptr_t)plan->filter,
+        .len = (unsigned short)(bytes / sizeof(struct sock_filter)),
+        .filter = (struct sock_filter *)(uintptr_t)filter,
     };
-    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) ? failed("seccomp") : 0;
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
+}
+
+/* What `node/powers.py` does. Runs in the memory of the agent (vfork): credentials and filters are the child's own. */
+int narrow(const struct plan *plan) {
+    if (!plan->kept) return 0;
+    for (int capability = 0; capability <= plan->last_capability; capability++)
+        if (!(plan->kept >> capability & 1) && prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)) return errno;
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[2] = {{0}, {0}};
+    sets[0].effective = sets[0].permitted = (uint32_t)plan->kept;
+    sets[1].effective = sets[1].permitted = (uint32_t)(plan->kept >> 32);
+    if (syscall(SYS_capset, &header, sets)) return errno;
+    if (plan->command_filter_bytes && install_filter(plan->command_filter, plan->command_filter_bytes)) return errno;
+    return 0;
 }
 
 static int renounce(const struct plan *plan) {
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)) return failed("dumpable");
-    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)) return failed("ambient capabilities");
-    if (clear_capabilities()) return -1;
+    if (!plan->kept) {
+        if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)) return failed("ambient capabilities");
+        if (clear_capabilities()) return -1;
+    }
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)) return failed("parent-death signal"); /* ids have changed: again */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return failed("no_new_privs");
-    return install_filter(plan);
+    return install_filter(plan->filter, plan->filter_bytes) ? failed("seccomp") : 0;
 }
 
 static void choose_me_first(void) {
@@ -141,6 +161,7 @@ static void choose_me_first(void) {
 int confine(const struct plan *plan, int channel, int gate, int tree_fd) {
     static struct sources sources;
     if (keep_only(channel, gate, tree_fd)) return -1;
+    if (plan->in_cgroup && unshare(CLONE_NEWCGROUP)) return failed("cgroup namespace");
     if (open_sources(plan->steps, &sources)) return -1;
     if (plan->range) {
         if (syscall(SYS_setgroups, 0, NULL)) return failed("setgroups");
@@ -153,7 +174,7 @@ int confine(const struct plan *plan, int channel, int gate, int tree_fd) {
     if (keep_only(channel, gate, root) || quiet_streams()) return -1;
     if (sethostname(plan->hostname, strlen(plan->hostname))) return failed("sethostname");
     if (loopback_up() || set_limits(plan->steps)) return -1;
-    if (drop_bounding_set(plan->last_capability)) return -1;
+    if (!plan->kept && drop_bounding_set(plan->last_capability)) return -1;
     if (take_ids(plan->uid, plan->gid)) return -1;
     return renounce(plan) ? -1 : root;
 }

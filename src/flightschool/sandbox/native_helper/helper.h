@@ -1,6 +1,6 @@
 /* The launcher and the init of sandboxes in C: what `node/` does in Python, for hosts with a compiler.
  *
- * The Python side decides what a sandbox is and writes it down as a recipe (`node/steps.py`); this side only carries
+ * The Python side decides what a sandbox is and writes it down as a recipe (`recipes.py`); this side only carries
  * recipes out and serves commands, over the same frames as `node/agent.py`. It is single-threaded throughout.
  */
 #ifndef HELPER_H
@@ -13,7 +13,7 @@
 
 /* ---------------------------------------------------------------- recipe.c: records of a recipe, one after another */
 
-#define MOST_PARTS 8
+#define MOST_PARTS 10
 
 struct part {
     const char *at; /* a NUL follows, so that text can be used in place */
@@ -31,25 +31,29 @@ struct recipe {
 
 enum op {
     OP_HEAD = 1, /* see struct plan */
-    OP_FILTER,   /* bytes: struct sock_filter records */
+    OP_FILTER,   /* bytes: struct sock_filter records; last capability; the same for commands with powers over files */
     OP_LIMIT,    /* resource, value */
     OP_OPEN,     /* path: the next source, opened while this process still is the caller */
     OP_PRIVATE,  /* stop mounts from spreading */
-    OP_MOUNT,    /* source, target, type, flags, data, when, attributes, recursive */
-    OP_BIND,     /* number of a source or -1, source, target, attributes: with a place to mount it on */
+    OP_MOUNT,    /* source, target, type, flags, data, when, attributes, recursive, whether the source is inside too */
+    OP_BIND,     /* number of a source or -1, source, target, attributes, whether a link there stays: with its place */
     OP_OVERLAY,  /* number of a source, stage */
     OP_FOLDER,   /* path, mode: may exist already */
-    OP_FOLDERS,  /* path: with its parents */
+    OP_FOLDERS,  /* path, whether it may fail: with its parents */
     OP_MODE,     /* path, mode */
     OP_OWN,      /* path, uid, gid */
-    OP_WRITE,    /* path, content */
-    OP_LINK,     /* target, path, whether a link there already stays */
+    OP_WRITE,    /* path, content, path of what must not be there */
+    OP_LINK,     /* target, path, enum there: what stays if it is there already */
     OP_UNLINK,   /* path */
-    OP_PIVOT,    /* path of the new root */
+    OP_PIVOT,    /* path of the new root, of another folder whose descriptor is wanted */
     OP_TOUCH,    /* path: an empty file unless something is there */
+    OP_UNDER,    /* path of a root: from here on paths are names inside it, and links lead to where they lead inside */
+    OP_ADDABLE,  /* stage, name: a folder of the upper layer of /usr, unless the tree has its own */
+    OP_SYSTEM,   /* stage: the tree's /usr over the host's, at /usr */
 };
 
 enum when { ALWAYS, IF_THERE, IF_FOLDER, IF_READABLE };
+enum there { NOTHING, A_LINK, ANYTHING };
 
 int next_record(struct recipe *recipe, struct record *record); /* 1, 0 at the end, -1 for what is no recipe */
 int64_t number_of(const struct record *record, uint32_t place);
@@ -62,6 +66,8 @@ const char *text_of(const struct record *record, uint32_t place);
 struct sources {
     int fds[MOST_SOURCES];
     int count;
+    int tree, root; /* descriptors, for resolving; -1 where there is none */
+    char lower[64]; /* path of the tree */
 };
 
 int open_sources(struct recipe recipe, struct sources *sources);
@@ -79,13 +85,16 @@ struct plan {
     double cpu_s, wall_s;
     int64_t memory_bytes;
     int last_capability;
+    uint64_t kept; /* capabilities of commands; none: the init gives up all of them as well */
     struct recipe steps;
-    const char *filter;
-    uint32_t filter_bytes;
+    const char *filter, *command_filter;
+    uint32_t filter_bytes, command_filter_bytes;
+    int in_cgroup; /* it was put into a control group, which its view begins at */
 };
 
 int read_plan(struct recipe recipe, struct plan *plan);
 int confine(const struct plan *plan, int channel, int gate, int tree_fd); /* a descriptor of the root, or -1 */
+int narrow(const struct plan *plan); /* in a command to be, before exec: 0 or errno */
 int keep_only(int one, int two, int three); /* beside the standard streams; -1 for none */
 int idmapped_tree(const char *path, int user_namespace);
 int send_with_fd(int socket, const void *data, size_t size, int fd);
@@ -132,6 +141,7 @@ struct start {
     const char *cwd;
     int streams[3];
     uint64_t cpu_s;
+    const struct plan *plan;
 };
 
 char **words_of(const struct json *from, enum kind kind);

@@ -33,6 +33,7 @@ struct box {
     pid_t pid;
     int pidfd, gate, slot;
     double dies_at;
+    char *group; /* path of its control group; NULL: none */
     struct box *next;
 };
 
@@ -77,6 +78,18 @@ static int map_ids(pid_t pid, const struct plan *plan, int slot) {
         snprintf(groups, sizeof groups, "%u %u 1", plan->gid, getegid());
     }
     return write_text(pid, "uid_map", users) || write_text(pid, "gid_map", groups) ? -1 : 0;
+}
+
+/* Before it is let through its gate, so that all it ever uses is counted there. */
+static int put_into_group(const char *group, pid_t pid) {
+    char path[4200], text[16];
+    snprintf(path, sizeof path, "%s/cgroup.procs", group);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return failed("open %s", path);
+    int size = snprintf(text, sizeof text, "%d", pid);
+    int wrong = write(fd, text, (size_t)size) < 0 ? failed("write %s", path) : 0;
+    close(fd);
+    return wrong;
 }
 
 static int let_go(int gate, pid_t pid, const struct plan *plan) {
@@ -127,7 +140,8 @@ static int make_box(struct box *box, const struct plan *plan, unsigned long flag
     if (!wrong) {
         box->pid = pid;
         box->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-        wrong = box->pidfd < 0 ? failed("pidfd_open") : map_ids(pid, plan, box->slot) || let_go(gates[0], pid, plan);
+        wrong = box->pidfd < 0 ? failed("pidfd_open") : box->group ? put_into_group(box->group, pid) : 0;
+        wrong = wrong || map_ids(pid, plan, box->slot) || let_go(gates[0], pid, plan);
         if (wrong) {
             kill(pid, SIGKILL);
             waitpid(pid, NULL, 0);
@@ -142,20 +156,30 @@ static int make_box(struct box *box, const struct plan *plan, unsigned long flag
     return 0;
 }
 
-static struct box *new_box(const struct json *request, int channel, const struct plan *plan) {
+static void free_box(struct box *box) {
+    if (box) free(box->group);
+    free(box);
+}
+
+static struct box *new_box(const struct json *request, int channel, struct plan *plan) {
     struct box *box = calloc(1, sizeof *box);
-    if (!box || !num_free) {
-        errno = box ? EAGAIN : ENOMEM;
+    const char *group = json_text(request, "group");
+    if (box && group) box->group = strdup(group);
+    if (!box || !num_free || (group && !box->group)) {
+        errno = box && !num_free ? EAGAIN : ENOMEM;
         failed("as many sandboxes as there are id ranges are open already, or memory has run out");
-        free(box);
+        free_box(box);
         return NULL;
     }
+    unsigned long flags = (unsigned long)json_number(request, "flags", 0);
+    if (group) flags &= ~(unsigned long)CLONE_NEWCGROUP; /* its view begins at the group once it is in there */
+    plan->in_cgroup = group != NULL;
     box->number = (long long)json_number(request, "id", 0);
     box->slot = free_slots[--num_free];
     box->dies_at = now_s() + plan->wall_s + GRACE_S;
-    if (!make_box(box, plan, (unsigned long)json_number(request, "flags", 0), channel)) return box;
+    if (!make_box(box, plan, flags, channel)) return box;
     free_slots[num_free++] = box->slot;
-    free(box);
+    free_box(box);
     return NULL;
 }
 
@@ -200,7 +224,7 @@ static void bury(struct box *box) {
             break;
         }
     reply_gone(box->number);
-    free(box);
+    free_box(box);
 }
 
 static void close_box(long long number) {
@@ -214,7 +238,16 @@ static void close_box(long long number) {
 
 static void end_all(void) {
     for (const struct box *box = boxes; box; box = box->next) kill_box(box);
-    for (const struct box *box = boxes; box; box = box->next) waitpid(box->pid, NULL, 0);
+    for (const struct box *box = boxes; box; box = box->next) {
+        waitpid(box->pid, NULL, 0);
+        if (box->group) rmdir(box->group); /* where the caller was killed nobody else would */
+    }
+    for (const struct box *box = boxes; box; box = box->next) {
+        char *slash = box->group ? strrchr(box->group, '/') : NULL;
+        if (!slash) continue;
+        *slash = 0;
+        rmdir(box->group); /* the caller's own, once it holds no other */
+    }
     _exit(0);
 }
 

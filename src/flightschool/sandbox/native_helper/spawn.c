@@ -27,6 +27,8 @@ static int become_command(const struct start *start, int *at_cwd) {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setrlimit(RLIMIT_CPU, &cpu);
+    int narrowed = narrow(start->plan);
+    if (narrowed) return narrowed;
     if (chdir(start->cwd)) return *at_cwd = 1, errno;
     for (char **candidate = start->candidates; *candidate; candidate++) {
         if (access(*candidate, F_OK) && (errno == ENOENT || errno == ENOTDIR)) continue; /* cheaper than to have exec say so */

@@ -47,7 +47,8 @@ def confine(plan: Plan, keep: int, tree_fd: int | None = None, gate: int | None 
     os.umask(0o022)
     with contextlib.suppress(OSError):  # an outer limit may forbid it; it only makes the host's choice better
         Path("/proc/self/oom_score_adj").write_text("1000")
-    root_fd = roots.enter_root(roots.build_root(plan, sources, tree_fd))
+    root = roots.build_root(plan, sources, tree_fd)
+    root_fd = roots.enter_root(root, str(Path(root).parent) if plan.changes else "")
     if plan.has("close_descriptors"):
         syscalls.close_all_but([0, 1, 2, keep, *lifeline, root_fd])
     _quiet_streams()

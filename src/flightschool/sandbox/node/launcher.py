@@ -34,8 +34,10 @@ _GRACE_S: Final = 30.0
 
 
 class _Box:
-    def __init__(self, pid: int, slot: int, dies_at: float, gate: socket.socket) -> None:
+    def __init__(self, pid: int, slot: int, dies_at: float, gate: socket.socket, group: str) -> None:
         self.pid = pid
+        self.group = group
+        """Path of its control group; empty: none."""
         self.pidfd = os.pidfd_open(pid)
         self.slot = slot
         self.dies_at = dies_at
@@ -82,7 +84,7 @@ class _Launcher:
         number = request["id"]
         if request["op"] == "open":
             try:
-                self._open(number, Plan.of(request["plan"]))
+                self._open(number, Plan.of(request["plan"]), request.get("group", ""))
             except OSError as error:
                 self._reply({"id": number, "errno": error.errno or 0, "text": str(error)})
         elif number in self._boxes:
@@ -94,10 +96,12 @@ class _Launcher:
     def _reply(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
         socket.send_fds(self._control, [json.dumps(message).encode()], fds or [])
 
-    def _open(self, number: int, plan: Plan) -> None:
+    def _open(self, number: int, plan: Plan, group: str) -> None:
         mine, theirs = socket.socketpair()
         gate, inner_gate = socket.socketpair()
         skipped = {"network", "pid", "ipc"} - {d for d in ("network", "pid", "ipc") if plan.has(d)}
+        if group:  # its view begins at the group once it is in there
+            skipped.add("cgroup")
         flags = sum(flag for name, flag in syscalls.NAMESPACE_FLAGS.items() if name not in skipped)
         slot = self._slots.pop() if self._slots else -1
         if slot < 0:
@@ -106,11 +110,13 @@ class _Launcher:
         try:
             pid = syscalls.clone(flags)
             if pid == 0:
-                _become(plan, theirs, inner_gate)
+                _become(plan, theirs, inner_gate, in_group=bool(group))
             theirs.close()
             inner_gate.close()
-            box = _Box(pid, slot, time.monotonic() + plan.wall_s + _GRACE_S, gate)
+            box = _Box(pid, slot, time.monotonic() + plan.wall_s + _GRACE_S, gate, group)
             try:
+                if group:  # before it is let through its gate, so that all it ever uses is counted there
+                    _put_into_group(group, pid)
                 _map_ids(pid, plan, slot)
                 _let_go(gate, pid, plan)
             except OSError:
@@ -148,6 +154,24 @@ class _Launcher:
             self._kill(box)
         for box in self._boxes.values():
             os.waitpid(box.pid, 0)
+        for box in self._boxes.values():  # where the caller was killed nobody else would
+            _remove_group(box.group)
+        for box in self._boxes.values():
+            _remove_group(os.path.dirname(box.group))  # noqa: PTH120 - the caller's own, once it holds no other
+
+
+def _put_into_group(group: str, pid: int) -> None:
+    fd = os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, str(pid).encode())
+    finally:
+        os.close(fd)
+
+
+def _remove_group(group: str) -> None:
+    with contextlib.suppress(OSError):
+        if group:
+            os.rmdir(group)  # noqa: PTH106
 
 
 def _let_go(gate: socket.socket, pid: int, plan: Plan) -> None:
@@ -163,7 +187,7 @@ def _let_go(gate: socket.socket, pid: int, plan: Plan) -> None:
         os.close(fd)
 
 
-def _become(plan: Plan, channel: socket.socket, gate: socket.socket) -> None:
+def _become(plan: Plan, channel: socket.socket, gate: socket.socket, *, in_group: bool) -> None:
     """The child's way: wait until its ids are mapped, confine itself, say so, serve. Does not return."""
     try:
         if plan.has("close_descriptors"):  # first of all: a copy of the launcher's ends would hide that it died
@@ -173,6 +197,8 @@ def _become(plan: Plan, channel: socket.socket, gate: socket.socket) -> None:
         said, fds, _, _ = socket.recv_fds(gate, 1, 1)
         if not said:
             os._exit(1)
+        if in_group:
+            syscalls.unshare(syscalls.CLONE_NEWCGROUP)
         root_fd = confine.confine(plan, channel.fileno(), fds[0] if fds else None, gate.fileno())
         gate.close()
         socket.send_fds(channel, [pack({"ready": True})], [root_fd])

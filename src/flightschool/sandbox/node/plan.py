@@ -67,5 +67,6 @@ class Plan:
         return cls(**{key: value for key, value in table.items() if key in known})
 
     def has(self, defence: str) -> bool:
-        """Whether a defence is up."""
-        return defence not in self.without
+        """Whether a defence is up. The init of a root with powers over files keeps its own; ``powers`` narrows them."""
+        kept = defence == "capabilities" and self.file_powers and self.mode != "spawned"
+        return defence not in self.without and not kept

@@ -13,10 +13,11 @@ from typing import Final
 from flightschool.sandbox.node import confine, seccomp, syscalls
 from flightschool.sandbox.node.plan import Plan
 
-__all__ = ["narrow"]
+__all__ = ["KEPT_MASK", "command_filter", "narrow"]
 
 _CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID = 0, 1, 3, 4
 _KEPT: Final = (_CHOWN, _DAC_OVERRIDE, _FOWNER, _FSETID)
+KEPT_MASK: Final = sum(1 << capability for capability in _KEPT)
 _OWNER_CALLS: Final = ("chown", "fchown", "fchownat", "lchown")
 
 
@@ -25,10 +26,14 @@ def narrow(plan: Plan) -> None:
     for capability in range(confine.last_capability() + 1):
         if capability not in _KEPT:
             syscalls.prctl(syscalls.PR_CAPBSET_DROP, capability)
-    kept = sum(1 << capability for capability in _KEPT)
     version_3 = 0x20080522
     header = struct.pack("<Ii", version_3, 0)
-    sets = struct.pack("<6I", kept, kept, 0, 0, 0, 0)
+    sets = struct.pack("<6I", KEPT_MASK, KEPT_MASK, 0, 0, 0, 0)
     syscalls.check(syscalls.raw("capset", header, ctypes.create_string_buffer(sets, len(sets))), "capset")
-    if plan.mode == "single":
-        seccomp.install(seccomp.succeeding(_OWNER_CALLS))
+    if code := command_filter(plan):
+        seccomp.install(code)
+
+
+def command_filter(plan: Plan) -> bytes:
+    """A further filter for commands; empty: none."""
+    return seccomp.succeeding(_OWNER_CALLS) if plan.file_powers and plan.mode == "single" else b""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from functools import cache
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Final
 
 from flightschool.sandbox.node import layered, syscalls
 from flightschool.sandbox.node.plan import Plan
+from flightschool.sandbox.node.rooted import Rooted
 from flightschool.sandbox.node.syscalls import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC
 
-__all__ = ["accounts", "build_root", "enter_root", "etc_view", "open_sources", "write_accounts"]
+__all__ = ["accounts", "build_root", "enter_root", "etc_view", "open_sources", "stage_for", "write_accounts"]
 
 _STAGES: Final = ("/mnt", "/media", "/srv", "/sys", "/run")
 """Where the new root is put together: any folder that no source lies under. Only this mount namespace sees it."""
@@ -96,101 +96,78 @@ def open_sources(plan: Plan) -> dict[str, str]:
 def build_root(plan: Plan, opened: dict[str, str], tree_fd: int | None = None) -> str:
     """Put the root together under a stage and return its path. Runs in the new mount namespace."""
     syscalls.mount("none", "/", None, MS_REC | MS_PRIVATE)
-    sources = [plan.tree, *(source for source, _ in plan.binds)]
-    stage = next(s for s in _STAGES if Path(s).is_dir() and not any(_beneath(x, s) for x in sources if x))
+    stage = stage_for(plan)
     caps = [f"size={plan.disk_bytes}"] if plan.has("size") else []
     caps += [f"nr_inodes={plan.inodes}"] if plan.has("inodes") else []
     syscalls.mount("tmpfs", stage, "tmpfs", MS_NOSUID | MS_NODEV, ",".join(["mode=755", *caps]))
-    root = stage
-    if plan.over_host or plan.changes:
-        root = layered.build(plan, opened[plan.tree], stage, tree_fd)
-        _refuse_links(root, [target for _, target in plan.binds])
-        _folders(root)
-        if not _leads_by_link(root, plan.workdir):
-            Path(root + plan.workdir).mkdir(parents=True, exist_ok=True)
-        if plan.over_host:
-            _system_links(root)
-            _etc(plan, root)
-    elif plan.tree:
-        root = _overlay(opened[plan.tree], stage, tree_fd)
-        _refuse_links(root, [plan.workdir, *(target for _, target in plan.binds)])
-        _skeleton(plan, root)
-    else:
-        _skeleton(plan, root)
-        _host_view(plan, root)
-    for source, target in plan.binds:
-        _bind_read_only(opened[source], root + target, plan.has("read_only"))
-    _proc(plan, root)
-    if plan.has("minimal_devices"):
-        _devices(root)
-    else:
-        syscalls.mount("/dev", f"{root}/dev", None, MS_BIND | MS_REC)
+    tree = layered.build(opened[plan.tree], stage, tree_fd) if plan.tree else ""
+    root = f"{stage}/{layered.ROOT}" if plan.tree else stage
+    under = Rooted(root, has_links=bool(plan.tree))
+    try:
+        _fill(plan, under, opened, stage, tree)
+    finally:
+        under.close()
     return root
 
 
-def enter_root(root: str) -> int:
+def stage_for(plan: Plan) -> str:
+    """Where the root is put together."""
+    sources = [plan.tree, *(source for source, _ in plan.binds)]
+    return next(s for s in _STAGES if Path(s).is_dir() and not any(_beneath(x, s) for x in sources if x))
+
+
+def _fill(plan: Plan, under: Rooted, opened: dict[str, str], stage: str, tree: str) -> None:
+    if plan.over_host:
+        layered.build_system(tree, stage, under)
+    _folders(under)
+    if plan.over_host or plan.changes:
+        with contextlib.suppress(OSError):  # whoever made the tree put something in its way: commands will tell
+            under.folder(plan.workdir)
+    else:
+        if plan.workdir != "/":
+            _own(plan, under.folder(plan.workdir))
+        _own(plan, under.real("/home/user"))
+    if not plan.tree:
+        _host_view(plan, under)
+    elif plan.over_host:
+        _system_links(under)
+        _etc(plan, under)
+    for source, target in plan.binds:
+        _bind_read_only(opened[source], under, target, plan.has("read_only"))
+    _proc(plan, under)
+    if plan.has("minimal_devices"):
+        _devices(under)
+    else:
+        syscalls.mount("/dev", under.real("/dev"), None, MS_BIND | MS_REC)
+
+
+def enter_root(root: str, way_in: str = "") -> int:
     """Make ``root`` the root, let go of the old one, and return a descriptor of the new: the way in for harvesting.
 
-    Where all changes are wanted it is one of the folder that holds the layers, which no path inside leads to.
+    Args:
+        root: path of the new root.
+        way_in: another folder whose descriptor is wanted: the one that holds the layers, which no path inside leads to.
     """
-    layers = Path(root).parent if Path(root).name == layered.ROOT else None
-    way_in = None if layers is None else os.open(layers, os.O_PATH | os.O_DIRECTORY)
+    fd = os.open(way_in, os.O_PATH | os.O_DIRECTORY) if way_in else -1
     os.chdir(root)
     syscalls.pivot_root(".", ".")
     syscalls.umount_detach(".")
     os.chdir("/")
-    return os.open("/", os.O_PATH | os.O_DIRECTORY) if way_in is None else way_in
+    return fd if way_in else os.open("/", os.O_PATH | os.O_DIRECTORY)
 
 
-def _overlay(tree: str, stage: str, tree_fd: int | None) -> str:
-    for name in ("lower", "upper", "work", "root"):
-        (Path(stage) / name).mkdir(mode=0o755)
-    if tree_fd is not None:
-        syscalls.attach(tree_fd, f"{stage}/lower")
-        tree = f"{stage}/lower"
-    data = f"lowerdir={tree},upperdir={stage}/upper,workdir={stage}/work,userxattr"
-    syscalls.mount("overlay", f"{stage}/root", "overlay", MS_NOSUID | MS_NODEV, data)
-    return f"{stage}/root"
-
-
-def _refuse_links(root: str, more: list[str]) -> None:
-    """Until the root is entered, a link of the tree would be followed through the host's folders: none may stand where
-    the set-up writes.
-    """
-    for path in [f"/{name}" for name in _FOLDERS] + [f"/dev/{name}" for name in ("pts", "shm", "mqueue")] + more:
-        if _leads_by_link(root, path):
-            raise OSError(errno.ELOOP, f"{path} of the image tree is a link, or below one")
-
-
-def _leads_by_link(root: str, path: str) -> bool:
-    done = root
-    for part in path.split("/"):
-        done = f"{done}/{part}" if part else done
-        if part and Path(done).is_symlink():
-            return True
-    return False
-
-
-def _folders(root: str) -> None:
+def _folders(under: Rooted) -> None:
     for name in _FOLDERS:
-        Path(root, name).mkdir(exist_ok=True)
-    for name in ("tmp", "var/tmp"):
-        _mode(Path(root, name), 0o1777)
+        under.folder(f"/{name}")
+    for name in ("/tmp", "/var/tmp"):
+        _mode(under.real(name), 0o1777)
 
 
-def _skeleton(plan: Plan, root: str) -> None:
-    _folders(root)
-    if plan.workdir != "/":
-        Path(root + plan.workdir).mkdir(parents=True, exist_ok=True)
-        _own(plan, root + plan.workdir)
-    _own(plan, f"{root}/home/user")
-
-
-def _mode(path: Path, mode: int) -> None:
-    if path.stat().st_mode & 0o7777 == mode:
+def _mode(path: str, mode: int) -> None:
+    if Path(path).stat().st_mode & 0o7777 == mode:
         return
     with contextlib.suppress(PermissionError):
-        path.chmod(mode)
+        Path(path).chmod(mode)
 
 
 def _own(plan: Plan, path: str) -> None:
@@ -200,43 +177,47 @@ def _own(plan: Plan, path: str) -> None:
         os.chown(path, plan.uid, plan.gid)
 
 
-def _host_view(plan: Plan, root: str) -> None:
+def _host_view(plan: Plan, under: Rooted) -> None:
     if not plan.has("curated_view"):
-        Path(root, "host").mkdir()
-        syscalls.mount("/", f"{root}/host", None, MS_BIND | MS_REC)
+        syscalls.mount("/", under.folder("/host"), None, MS_BIND | MS_REC)
     for folder in _SYSTEM:
-        _bind_read_only(folder, root + folder)
-    _system_links(root)
-    _etc(plan, root)
+        _bind_read_only(folder, under, folder)
+    _system_links(under)
+    _etc(plan, under)
 
 
-def _system_links(root: str) -> None:
+def _system_links(under: Rooted) -> None:
     for link in _SYSTEM_LINKS:
-        if Path(root + link).is_symlink():
+        place = under.name(link)
+        if Path(place).is_symlink():
             continue
         if Path(link).is_symlink():
-            Path(root + link).symlink_to(Path(link).readlink())
+            Path(place).symlink_to(Path(link).readlink())
         elif Path(link).is_dir():
-            _bind_read_only(link, root + link)
+            _bind_read_only(link, under, link)
 
 
-def _etc(plan: Plan, root: str) -> None:
+def _etc(plan: Plan, under: Rooted) -> None:
     """What the tree has of these stays as the tree has it."""
     for name, content in etc_view():
-        place = f"{root}/etc/{name}"
-        if content and os.path.lexists(place):
+        place = f"/etc/{name}"
+        if content and plan.tree and under.there(place):
             continue
         if isinstance(content, bytes):
-            _write(place, content)
+            under.write(place, content)
         elif content:
-            os.symlink(content, place)  # noqa: PTH211 - hot, as below
+            os.symlink(content, under.name(place))  # noqa: PTH211 - hot, as below
         else:
-            _bind_read_only(f"/etc/{name}", place)
+            _bind_read_only(place, under, place)
     for name in _ETC_KEYS:
-        if Path(root, "etc", name).is_dir():
-            syscalls.mount("tmpfs", f"{root}/etc/{name}", "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=555")
-    if not plan.over_host or not Path(root, "etc", "passwd").exists():
-        write_accounts(plan, Path(root, "etc"))
+        if under.is_folder(f"/etc/{name}"):
+            place = under.real(f"/etc/{name}")
+            syscalls.mount("tmpfs", place, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k,mode=555")
+    if not (plan.tree and under.there("/etc/passwd")):
+        for name, text in accounts(plan).items():
+            # What a tree has in the way stays there: it must not be able to keep its sandbox from starting.
+            with contextlib.suppress(OSError) if plan.tree else contextlib.nullcontext():
+                under.write(f"/etc/{name}", text.encode())
 
 
 @cache
@@ -256,14 +237,6 @@ def etc_view() -> tuple[tuple[str, bytes | str], ...]:
     return tuple(found)
 
 
-def _write(path: str, content: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        os.write(fd, content)
-    finally:
-        os.close(fd)
-
-
 def accounts(plan: Plan) -> dict[str, str]:
     """Name → text of a few files of ``/etc`` with fixed names in them, whatever the host's are."""
     users = "" if plan.uid == 0 else f"user:x:{plan.uid}:{plan.gid}:user:/home/user:/bin/bash\n"
@@ -280,34 +253,34 @@ def accounts(plan: Plan) -> dict[str, str]:
 
 
 def write_accounts(plan: Plan, etc: Path) -> None:
-    """Put them in place."""
+    """Put them in place in a root that was entered."""
     for name, text in accounts(plan).items():
         (etc / name).write_text(text)
 
 
-def _bind_read_only(source: str, target: str, read_only: bool = True) -> None:
+def _bind_read_only(source: str, under: Rooted, target: str, read_only: bool = True) -> None:
     if Path(source).is_dir():
-        Path(target).mkdir(parents=True, exist_ok=True)
+        place = under.folder(target)
     else:
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
-        Path(target).touch()
-    syscalls.mount(source, target, None, MS_BIND | MS_REC)
+        if above := target.rpartition("/")[0]:
+            under.folder(above)
+        place = under.touch(target)
+    syscalls.mount(source, place, None, MS_BIND | MS_REC)
     attributes = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
-    syscalls.mount_setattr(target, attributes | (syscalls.MOUNT_ATTR_RDONLY if read_only else 0))
+    syscalls.mount_setattr(place, attributes | (syscalls.MOUNT_ATTR_RDONLY if read_only else 0))
 
 
-def _proc(plan: Plan, root: str) -> None:
-    proc = f"{root}/proc"
+def _proc(plan: Plan, under: Rooted) -> None:
+    proc = under.real("/proc")
     if not plan.has("pid"):
         syscalls.mount("/proc", proc, None, MS_BIND | MS_REC)
         return
     syscalls.mount("proc", proc, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if not plan.has("proc_masks"):
         return
-    boot = Path(root, "run", ".boot_id")
-    boot.write_text(FIXED_BOOT_ID)
-    syscalls.mount(str(boot), f"{proc}/sys/kernel/random/boot_id", None, MS_BIND)
-    boot.unlink()
+    boot = under.write("/run/.boot_id", FIXED_BOOT_ID.encode())
+    syscalls.mount(boot, f"{proc}/sys/kernel/random/boot_id", None, MS_BIND)
+    Path(boot).unlink()
     for name in _PROC_READ_ONLY:
         if Path(proc, name).exists():
             syscalls.mount(f"{proc}/{name}", f"{proc}/{name}", None, MS_BIND | MS_REC)
@@ -318,18 +291,18 @@ def _proc(plan: Plan, root: str) -> None:
             syscalls.mount_setattr(f"{proc}/{name}", syscalls.MOUNT_ATTR_RDONLY, recursive=False)
 
 
-def _devices(root: str) -> None:
-    dev = Path(root, "dev")
+def _devices(under: Rooted) -> None:
     for name in _DEVICES:
-        (dev / name).touch()
-        syscalls.mount(f"/dev/{name}", str(dev / name), None, MS_BIND)
+        syscalls.mount(f"/dev/{name}", under.touch(f"/dev/{name}"), None, MS_BIND)
     for name in ("pts", "shm", "mqueue"):
-        (dev / name).mkdir(exist_ok=True)
-    _mode(dev / "shm", 0o1777)
-    syscalls.mount("devpts", str(dev / "pts"), "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+        under.folder(f"/dev/{name}")
+    _mode(under.real("/dev/shm"), 0o1777)
+    flags, data = MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"
+    syscalls.mount("devpts", under.real("/dev/pts"), "devpts", flags, data)
     for name, target in _DEVICE_LINKS.items():
-        if not (dev / name).is_symlink():
-            (dev / name).symlink_to(target)
+        place = Path(under.name(f"/dev/{name}"))
+        if not place.is_symlink():
+            place.symlink_to(target)
 
 
 def _anyone_reads(path: Path) -> bool:

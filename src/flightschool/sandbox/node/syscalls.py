@@ -6,6 +6,7 @@ Calls go through ``PyDLL``, which keeps the interpreter's lock: a child made by 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 from typing import Final
@@ -26,6 +27,7 @@ __all__ = [
     "prctl",
     "raw",
     "umount_detach",
+    "unshare",
 ]
 
 MACHINE: Final = platform.machine()
@@ -144,6 +146,9 @@ AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
 PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 28, 38, 47, 4
 
+_MOST_TRIES: Final = 10_000
+"""Of ``openat2``: ``EAGAIN`` when anything on the machine is mounted or renamed as it follows ``..``."""
+
 _libc: Final = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
@@ -166,6 +171,11 @@ def clone(flags: int) -> int:
     """A child in new namespaces: its pid here, 0 in the child. Only for single-threaded processes."""
     sigchld = 17
     return check(raw("clone", flags | sigchld, 0, 0, 0, 0), "clone")
+
+
+def unshare(flags: int) -> None:
+    """New namespaces for the calling process."""
+    check(raw("unshare", flags), "unshare")
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
@@ -223,7 +233,10 @@ def prctl(option: int, value: int, third: int = 0) -> None:
 def openat2(dirfd: int, path: str, flags: int, resolve: int) -> int:
     """``openat2(2)``: a descriptor, or ``OSError``."""
     how = b"".join(n.to_bytes(8, "little") for n in (flags | os.O_CLOEXEC, 0, resolve))
-    value = raw("openat2", dirfd, os.fsencode(path), how, len(how))
+    for _ in range(_MOST_TRIES):
+        value = raw("openat2", dirfd, os.fsencode(path), how, len(how))
+        if value >= 0 or ctypes.get_errno() != errno.EAGAIN:
+            break
     if value < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)

@@ -32,7 +32,7 @@ from flightschool.environments.terminal.shell_words import simple_commands
         ("pip freeze; pip list", []),
         ("npm run build; npm --version; yarn", ["yarn"]),
         ("npm install --offline", []),
-        ("uv pip install numpy && uv sync", ["pip", "uv"]),
+        ("uv pip install numpy && uv sync", ["uv pip install", "uv"]),
         ("apt-get clean && apt-get remove -y x && apt-get autoremove", []),
         ("apt-get upgrade -y", ["apt"]),
         ("xargs -a list apt-get install -y", ["apt"]),

@@ -17,14 +17,20 @@ import msgspec
 
 from flightschool.digest import digest
 from flightschool.environments.terminal.building import build_files, plan_build
-from flightschool.environments.terminal.contents import list_contents
-from flightschool.environments.terminal.fetching import fetches_of_script
+from flightschool.environments.terminal.contents import Contents, list_contents
+from flightschool.environments.terminal.fetching import Fetch, fetches_of_script
 from flightschool.environments.terminal.plan_records import BuildPlan, Need, Obstacle, Readiness, RunStep
 from flightschool.environments.terminal.records import TerminalTask
 from flightschool.environments.terminal.trees.accounts import find_account
 from flightschool.environments.terminal.trees.bases import furnish
 from flightschool.environments.terminal.trees.laying import Tree
-from flightschool.environments.terminal.trees.presence import STAND_INS, Presence, find_presence, write_stand_ins
+from flightschool.environments.terminal.trees.presence import (
+    STAND_INS,
+    Presence,
+    find_presence,
+    stand_ins_digest,
+    write_stand_ins,
+)
 from flightschool.environments.terminal.trees.records import Image, NotRunnable, Substitution
 from flightschool.environments.terminal.trees.replay import replay
 from flightschool.errors import InputError
@@ -32,9 +38,10 @@ from flightschool.sandbox import ImageTree, NativeProvider, ReadOnlyMount, Sandb
 
 __all__ = ["ImageStore"]
 
-SHAPE: Final = 1
+SHAPE: Final = 2
 """Raised when trees are made in another way, so that old ones are not used."""
 _TREE, _RECORD = "tree", "image.json"
+_PROJECT_FILES: Final = frozenset({"pyproject.toml", "uv.lock", "uv.toml"})
 _SCRATCH: Final = ".scratch-"
 
 
@@ -89,19 +96,36 @@ class ImageStore:
             scripts: paths in the task's folder.
         """
         contents = list_contents(Path(task.folder))
+        has_project = any(path.rpartition("/")[2] in _PROJECT_FILES for path in contents.entries)
         found: list[Obstacle] = []
+        for script, fetch in self._fetches_of(contents, scripts):
+            presence = (await self._base(image.base.image)).presence
+            met = bool(fetch.packages) and all(presence(one) for one in fetch.packages)
+            if not fetch.index_only and not (met and not fetch.project and not (has_project and _in_project(fetch))):
+                found.append(Obstacle(need=Need.NETWORK, file=script, line=0, reason=fetch.reason))
+        return NotRunnable(need=Need.NETWORK.value, obstacles=tuple(found)) if found else None
+
+    async def stood_in(self, task: TerminalTask, image: Image, scripts: tuple[str, ...]) -> tuple[str, ...]:
+        """What scripts and the build ask of package managers and have by what stands in for them, in words.
+
+        Args:
+            scripts: paths in the task's folder.
+        """
+        plan = plan_build(task)
+        asked = [fetch for step in plan.steps if isinstance(step, RunStep) for fetch in step.fetches]
+        asked += [fetch for _, fetch in self._fetches_of(list_contents(Path(task.folder)), scripts)]
+        presence = (await self._base(image.base.image)).presence
+        lines = [presence.told(package) for fetch in asked for package in fetch.packages]
+        return tuple(dict.fromkeys(lines))
+
+    @staticmethod
+    def _fetches_of(contents: Contents, scripts: tuple[str, ...]) -> Iterator[tuple[str, Fetch]]:
         for script in scripts:
             try:
-                fetches = fetches_of_script(contents.read_text(script), {})
+                text = contents.read_text(script)
             except InputError:  # no text, so no script that a shell would read
                 continue
-            presence = (await self._base(image.base.image)).presence if fetches else None
-            for fetch in fetches:
-                if fetch.index_only:
-                    continue
-                if presence is None or not fetch.packages or not all(presence(one) for one in fetch.packages):
-                    found.append(Obstacle(need=Need.NETWORK, file=script, line=0, reason=fetch.reason))
-        return NotRunnable(need=Need.NETWORK.value, obstacles=tuple(found)) if found else None
+            yield from ((script, fetch) for fetch in fetches_of_script(text, {}))
 
     def stand_ins(self, image: Image) -> ReadOnlyMount:
         """The mount that every sandbox of an image has."""
@@ -193,7 +217,7 @@ class ImageStore:
             description = f"tree {Path(tree.path).name}"
             modified = Path(tree.path).stat().st_mtime_ns
             key = digest(["tree", SHAPE, tree.path, modified, presence, os.geteuid() == 0])
-        stand_ins = self._folder / f"present-{_name(presence.digest)}"
+        stand_ins = self._folder / f"present-{_name(stand_ins_digest(presence))}"
         if not stand_ins.is_dir():
             with self._aside_named(stand_ins) as aside:
                 write_stand_ins(aside, presence)
@@ -211,8 +235,11 @@ class ImageStore:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _named_tree(self, image: str) -> ImageTree | None:
-        place = self._base_trees / image.replace("/", "_").replace(":", "_")
-        return ImageTree(path=str(place.resolve())) if place.is_dir() else None
+        name = image.replace("/", "_").replace(":", "_")
+        place = self._base_trees / name
+        if name.startswith(".") or not place.is_dir():  # `FROM ..` would be the folder that holds everything else
+            return None
+        return ImageTree(path=str(place.resolve()))
 
     async def _base_tree(self, base: _Base) -> Tree:
         """The base with what the start of a sandbox adds to it, so that later starts add nothing."""
@@ -238,6 +265,11 @@ class ImageStore:
                     written = await box.written()
                 tree.apply(written)
         return Tree(place / _TREE, over_host=base.image is None)
+
+
+def _in_project(fetch: Fetch) -> bool:
+    """Whether a project that the task ships may change what is asked for."""
+    return fetch.tool in ("uv run", "uv init", "uv add", "uv venv")
 
 
 def _sweep(folder: Path) -> None:

@@ -9,16 +9,19 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from flightschool.digest import digest
+from flightschool.environments.terminal import uv_stand_in
 from flightschool.environments.terminal.fetching import PackageRequest
 from flightschool.records import Record
 from flightschool.sandbox import ImageTree, ReadOnlyMount, SandboxProvider, SandboxSpec
 
-__all__ = ["Presence", "find_presence", "write_stand_ins"]
+__all__ = ["Presence", "find_presence", "stand_ins_digest", "write_stand_ins"]
 
 _DPKG: Final = "/var/lib/dpkg"
 _ASK_APT: Final = "dpkg-query -W -f '${db:Status-Status}\\t${Package}\\t${Version}\\t${Provides}\\n'"
 _ASK_PIP: Final = """\
 import importlib.metadata
+import sys
+print("", "{}.{}.{}".format(*sys.version_info), sys.executable, sep="\\t")
 for found in importlib.metadata.distributions():
     print(found.metadata["Name"], found.version, sep="\\t")
 """
@@ -31,7 +34,12 @@ _COMMON: Final = """\
 here=${0%/*}
 IFS= read -r names < "$here/../@LIST@"
 has() { case " $names " in *" $1 "*) return 0 ;; esac; return 1; }
-rest() { PATH=${PATH#"$here:"} exec "${0##*/}" "$@"; }
+rest() {
+  path=":$PATH:"
+  case $path in *":$here:"*) path=${path%%":$here:"*}:${path#*":$here:"} ;; esac
+  path=${path#:}
+  PATH=${path%:} exec "${0##*/}" "$@"
+}
 verb= missing= skip=
 """
 _APT: Final = """\
@@ -90,6 +98,27 @@ done
 echo "ERROR: not there, and nothing is fetched here:$missing" >&2
 exit 1
 """
+_INSTALLER: Final = r"""
+wanted=
+for word in "$@"; do
+  case $word in @ADDRESSES@) wanted=1 ;; esac
+done
+[ -n "$wanted" ] || rest "$@"
+cat <<END
+# Puts what stands in for uv where its installer would put it.
+folder=\${UV_INSTALL_DIR:-\${XDG_BIN_HOME:-\$HOME/.local/bin}}
+mkdir -p "\$folder"
+ln -sf "$here/uv" "\$folder/uv"
+ln -sf "$here/uvx" "\$folder/uvx"
+rm -f "\$folder/env"
+echo 'PATH=\$PATH:'"\$folder" > "\$folder/env"
+END
+"""
+"""Programs that fetch: asked for uv's installer they print one that installs the stand-in, else they do their own."""
+_ADDRESSES: Final = (
+    "https://astral.sh/uv/install.sh|https://astral.sh/uv/[0-9]*/install.sh"
+    "|https://github.com/astral-sh/uv/releases/*/uv-installer.sh"
+)
 
 
 class Presence(Record, frozen=True, kw_only=True):
@@ -97,19 +126,41 @@ class Presence(Record, frozen=True, kw_only=True):
 
     apt: dict[str, str]
     pip: dict[str, str]
+    python: str = ""
+    """Version of its Python; empty: it has none."""
+    interpreter: str = ""
+    """Path of that Python."""
 
     def __call__(self, request: PackageRequest) -> bool:
         """Whether a request is met."""
         if request.manager == "apt":
             version = self.apt.get(request.name)
             return version is not None and request.specifier in ("", f"={version}")
-        version = self.pip.get(str(canonicalize_name(request.name)))
+        if request.manager == "uv":
+            return bool(self.python) and (request.name == "uv" or request.name in self.apt)
+        name = str(canonicalize_name(request.name))
+        if name == "uv" and name not in self.pip:  # pip is asked for what is stood in for
+            return bool(self.python) and not request.specifier
+        version = self.pip.get(name) if request.manager == "pip" else self.python or None
         if version is None:
             return False
         try:
             return SpecifierSet(request.specifier).contains(version, prereleases=True)
         except InvalidSpecifier:
             return False
+
+    def told(self, request: PackageRequest) -> str:
+        """By what a request that is met is met."""
+        asked = f"{request.name}{request.specifier}"
+        if request.manager == "uv":
+            return "uv: what stands in for it runs the base's Python"
+        if request.manager == "python":
+            return f"{asked}: Python {self.python} of the base"
+        if request.manager == "pip" and request.name == "uv" and "uv" not in self.pip:
+            return "uv: what stands in for it runs the base's Python"
+        known = self.apt if request.manager == "apt" else self.pip
+        name = request.name if request.manager == "apt" else str(canonicalize_name(request.name))
+        return f"{request.manager} {asked}: {known.get(name) or 'there'} of the base"
 
     @property
     def digest(self) -> str:
@@ -127,7 +178,10 @@ async def find_presence(provider: SandboxProvider, tree: ImageTree | None) -> Pr
     async with provider.open(SandboxSpec(root=tree, mounts=mounts)) as box:
         apt = await box.exec(_ASK_APT, timeout_s=60, output_bytes=16 << 20)
         pip = await box.exec(["python3", "-c", _ASK_PIP], timeout_s=60, output_bytes=16 << 20)
-    return Presence(apt=_apt(apt.stdout.decode(errors="replace")), pip=_pip(pip.stdout.decode(errors="replace")))
+    head, _, names = pip.stdout.decode(errors="replace").partition("\n")
+    _, python, interpreter = head.split("\t") if head.count("\t") == 2 else ("", "", "")
+    packages = _apt(apt.stdout.decode(errors="replace"))
+    return Presence(apt=packages, pip=_pip(names), python=python, interpreter=interpreter)
 
 
 def _apt(text: str) -> dict[str, str]:
@@ -148,6 +202,15 @@ def _pip(text: str) -> dict[str, str]:
     return {str(canonicalize_name(name)): version for name, version in pairs}
 
 
+def stand_ins_digest(presence: Presence) -> str:
+    """Digest of what ``write_stand_ins`` writes."""
+    return digest([presence.digest, _COMMON, _APT, _PIP, _INSTALLER, _ADDRESSES, _uv_text()])
+
+
+def _uv_text() -> str:
+    return Path(uv_stand_in.__file__).read_text(encoding="utf-8")
+
+
 def write_stand_ins(folder: Path, presence: Presence) -> None:
     """Programs that answer for package managers: asked for what is there they are content, else they say what is not.
 
@@ -157,10 +220,25 @@ def write_stand_ins(folder: Path, presence: Presence) -> None:
     programs.mkdir(parents=True)
     pinned = [f"{name}={version}" for name, version in presence.apt.items()]
     (folder / "apt").write_text(" ".join([*presence.apt, *pinned]) + "\n", encoding="utf-8")
-    (folder / "pip").write_text(" ".join(presence.pip) + "\n", encoding="utf-8")
+    modules = [*presence.pip, *(["uv"] if presence.python else [])]
+    (folder / "pip").write_text(" ".join(modules) + "\n", encoding="utf-8")
     for names, list_, body in ((("apt", "apt-get"), "apt", _APT), (("pip", "pip3"), "pip", _PIP)):
         for name in names:
             (programs / name).write_text(_COMMON.replace("@LIST@", list_) + body, encoding="utf-8")
             (programs / name).chmod(0o755)
+    if presence.python:
+        _write_uv(folder, programs, presence)
     for path in (folder, programs):
         path.chmod(0o755)
+
+
+def _write_uv(folder: Path, programs: Path, presence: Presence) -> None:
+    """What stands in for uv, and for the programs that fetch its installer where the base has them."""
+    pairs = sorted(presence.pip.items())
+    (folder / "uv").write_text("".join(f"{name} {version}\n" for name, version in pairs), encoding="utf-8")
+    body = _COMMON.replace("@LIST@", "pip") + _INSTALLER.replace("@ADDRESSES@", _ADDRESSES)
+    written = dict.fromkeys(("uv", "uvx"), f"#!{presence.interpreter} -I\n{_uv_text()}")
+    written |= {name: body for name in ("curl", "wget") if name in presence.apt}
+    for name, content in written.items():
+        (programs / name).write_text(content, encoding="utf-8")
+        (programs / name).chmod(0o755)

@@ -132,8 +132,12 @@ def changed_limits(limits: Limits, wall_s: float) -> Limits:
 
 
 def account_env(account: Account) -> dict[str, str]:
-    """Variables that follow from who one is."""
-    return {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
+    """Variables that follow from who one is, and from whose programs stand in for an image's.
+
+    Some systems' pip installs nothing beside the system's packages unless told; an image's own has no such rule.
+    """
+    own = {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
+    return {**own, "PIP_BREAK_SYSTEM_PACKAGES": "1"}
 
 
 def _short(step: BuildStep) -> str:

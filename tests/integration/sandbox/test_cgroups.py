@@ -1,0 +1,110 @@
+"""Control groups from end to end, on a faked tree too: a sandbox is put into its group before it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from flightschool.errors import InfrastructureError
+from flightschool.sandbox import ExecResult, Limits, NativeProvider, SandboxProvider, SandboxSpec, Stopped
+from flightschool.sandbox.cgroups import ControlGroups, KernelFiles, find_control_groups
+
+if TYPE_CHECKING:
+    from tests.integration.sandbox.conftest import Place
+
+pytestmark = pytest.mark.integration
+
+
+class FolderFiles(KernelFiles):
+    """Plain files where the kernel would make its own."""
+
+    def make(self, group: Path) -> None:
+        group.mkdir()
+        for name in ("cgroup.procs", "memory.max", "memory.swap.max", "memory.events", "pids.max"):
+            (group / name).touch()
+
+    def remove(self, group: Path) -> None:
+        for path in group.iterdir():
+            path.unlink()
+        group.rmdir()
+
+
+def test_a_sandbox_is_put_into_its_group(any_native: Place, tmp_path: Path) -> None:
+    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
+        path.chmod(path.stat().st_mode | 0o755)
+    base = tmp_path / "groups"
+    base.mkdir()
+    base.chmod(0o777)
+
+    async def body(_: SandboxProvider) -> None:
+        groups = ControlGroups(base, frozenset({"memory", "pids"}), FolderFiles())
+        provider = NativeProvider(helper=any_native.helped, groups=groups)
+        try:
+            async with provider.open(SandboxSpec(limits=Limits(pids=17))) as box:
+                assert (await box.exec(["true"])).ok
+                (group,) = base.iterdir()
+                (init,) = psutil.Process(provider.launcher_pid).children()
+                assert (group / "cgroup.procs").read_text() == str(init.pid)
+                assert (group / "pids.max").read_text() == "17"
+                own = Path(f"/proc/{init.pid}/ns/cgroup").readlink() if os.geteuid() == 0 else None
+                assert own != Path("/proc/self/ns/cgroup").readlink()
+                lines = {line.limit: line.mechanism for line in box.enforcement}
+                assert lines["memory_bytes"].startswith("cgroup memory.max")
+                killed = await box.exec("kill -9 $$")
+                assert killed.stopped is Stopped.NO
+                (group / "memory.events").write_text("oom_kill 0\n")
+                counted = box.exec("sleep 0.3; kill -9 $$")
+                result = await _while(counted, lambda: (group / "memory.events").write_text("oom_kill 1\n"))
+                assert result.stopped is Stopped.MEMORY, "what the kernel killed for memory is named so"
+            assert list(base.iterdir()) == []
+            base.chmod(0o500)
+            if os.geteuid() != 0:
+                with pytest.raises(InfrastructureError, match="control group"):
+                    await provider.start(SandboxSpec())
+            base.chmod(0o700)
+        finally:
+            await provider.aclose()
+
+    if any_native.dropped:
+        os.chown(base, any_native.user, any_native.user)
+    any_native.run(body)
+
+
+async def _while(running: Coroutine[Any, Any, ExecResult], act: Callable[[], object]) -> ExecResult:
+    task = asyncio.ensure_future(running)
+    await asyncio.sleep(0.15)
+    act()
+    return await task
+
+
+def test_the_kernel_keeps_the_limits_where_groups_can_be_made(any_native: Place) -> None:
+    """On a real hierarchy; skipped where none is writable."""
+
+    async def body(provider: SandboxProvider) -> None:
+        found = find_control_groups()
+        if isinstance(found, str):
+            os.write(tells, f"skip {found}".encode())
+            return
+        found.close()
+        spec = SandboxSpec(limits=Limits(memory_bytes=64 << 20, disk_bytes=8 << 20, pids=24, cpus=0.5))
+        async with provider.open(spec) as box:
+            lines = {line.limit: line.mechanism for line in box.enforcement}
+            assert lines["pids"].startswith("cgroup pids.max")
+            told = await box.exec("cat /proc/self/cgroup")
+            assert b"0::/\n" in told.stdout, told
+            forks = await box.exec("for i in $(seq 60); do sleep 9 & done; wait", timeout_s=1, sweep_on_timeout=True)
+            assert b"fork" in forks.stderr.lower()
+
+    told, tells = os.pipe()
+    any_native.run(body)
+    os.close(tells)
+    with os.fdopen(told) as pipe:
+        said = pipe.read()
+    if said.startswith("skip"):
+        pytest.skip(said.removeprefix("skip "))
