@@ -48,7 +48,7 @@ def test_every_figure_is_there_for_whoever_measures(small: None, native: Place, 
         if compiler():
             assert measured.floor_ms_p50
             assert measured.ratio_to_floor is not None
-            assert measured.ratio_to_floor > 1
+            assert measured.ratio_to_floor > 0
             assert measured.floor_per_s_at_8
         assert (measured.python_start_ms_p50 is None) != native.helped
         assert {target.name for target in measured.targets} >= {"per_s_at_8", "exec_ms_p50", "left_behind"}

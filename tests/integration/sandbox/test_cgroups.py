@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from tests.integration.sandbox.conftest import open_way_to
 
 from flightschool.errors import InfrastructureError
 from flightschool.sandbox import ExecResult, Limits, NativeProvider, SandboxProvider, SandboxSpec, Stopped
@@ -36,8 +37,7 @@ class FolderFiles(KernelFiles):
 
 
 def test_a_sandbox_is_put_into_its_group(any_native: Place, tmp_path: Path) -> None:
-    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
-        path.chmod(path.stat().st_mode | 0o755)
+    open_way_to(tmp_path)
     base = tmp_path / "groups"
     base.mkdir()
     base.chmod(0o777)

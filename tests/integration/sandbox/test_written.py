@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.sandbox.conftest import open_way_to
 
 from flightschool.errors import InfrastructureError, InputError, NotFoundError
 from flightschool.sandbox import ImageTree, Limits, NativeProvider, ReadOnlyMount, SandboxProvider, SandboxSpec
@@ -41,8 +42,7 @@ def own_folder(place: Any, tmp_path: Path) -> Path:
     folder = tmp_path / "layer"
     folder.mkdir()
     if place.dropped:
-        for path in (tmp_path, *list(tmp_path.parents)[:2]):
-            path.chmod(path.stat().st_mode | 0o755)
+        open_way_to(tmp_path)
         os.chown(folder, place.user, place.user)
     return folder
 

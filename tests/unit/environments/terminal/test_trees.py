@@ -94,11 +94,27 @@ def test_a_change_by_way_of_a_link_is_refused(tree: Tree) -> None:
 
 def test_copies_share_files_until_one_of_them_replaces_its_own(tree: Tree, tmp_path: Path) -> None:
     tree.write("/a", b"1")
-    copy = tree.copy_to(_made(tmp_path / "copy"))
+    copy = tree.copy_to(_made(tmp_path / "copy"), shared=True)
     assert copy.identity("/a") == tree.identity("/a")
     copy.write("/a", b"2")
     assert copy.identity("/a") != tree.identity("/a")
     assert (tree.root / "a").read_bytes() == b"1"
+
+
+def test_a_file_of_a_layers_copy_has_no_link_but_those_of_the_layer(tmp_path: Path) -> None:
+    """``gzip`` leaves a file alone that has another link, so a shared file would fail honest work."""
+    tree = Tree(_made(tmp_path / "tree"), over_host=True)
+    for path in ("/one", "/two", "/script"):
+        tree.write(path, path.encode())
+    (tree.root / "script").chmod(0o4755)
+    os.utime(tree.root / "script", ns=(5, 10**18))
+    (tree.root / "again").hardlink_to(tree.root / "two")
+    copy = tree.copy_to(_made(tmp_path / "copy"))
+    links = {path.name: path.stat().st_nlink for path in copy.root.iterdir()}
+    assert links == {"one": 1, "two": 2, "again": 2, "script": 1}
+    assert copy.identity("/again") == copy.identity("/two") != tree.identity("/two")
+    found = (copy.root / "script").stat()
+    assert (found.st_mode & 0o7777, found.st_mtime_ns) == (0o4755, 10**18)
 
 
 def test_accounts_are_the_trees_own(tree: Tree) -> None:

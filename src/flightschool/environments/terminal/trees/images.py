@@ -161,7 +161,7 @@ class ImageStore:
         started = time.monotonic()
         dockerfile, context = build_files(task)
         with self._aside(key) as aside:
-            tree = (await self._base_tree(base)).copy_to(_made(aside / _TREE))
+            tree = (await self._base_tree(base)).copy_to(_made(aside / _TREE), shared=True)
             await replay(
                 plan,
                 tree,
@@ -252,7 +252,7 @@ class ImageStore:
                 if base.image is None:
                     furnish(tree)
                 else:
-                    tree = Tree(Path(base.image.path), over_host=False).copy_to(root)
+                    tree = Tree(Path(base.image.path), over_host=False).copy_to(root, shared=True)
                 spec = SandboxSpec(
                     root=ImageTree(path=str(root), over_host=over_host),
                     uid=0,

@@ -1,7 +1,7 @@
 """An image tree as a folder on disk, written the way a builder would: paths mean the tree's own, never the host's.
 
 What lies in a tree was made by other people's commands, links included, so every path is resolved by the kernel with
-the tree as the root. Nothing is written in place: trees share files by hard links.
+the tree as the root. Nothing is written in place: trees may share files by hard links.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from flightschool.sandbox.written import Written, WrittenKind
 __all__ = ["Tree"]
 
 _IN_ROOT, _BENEATH, _NO_SYMLINKS, _NO_XDEV = 0x10, 0x08, 0x04, 0x01
+_COPIED_BYTES: Final = 32 << 20
 _OPAQUE: Final = "user.overlay.opaque"
 _WHITEOUT: Final = stat.S_IFCHR
 
@@ -68,7 +69,7 @@ class Tree:
         return not _is_whiteout(found)
 
     def identity(self, path: str) -> tuple[int, int] | None:
-        """What tells a file from its replacement: trees share unchanged files. None: the tree has nothing there."""
+        """What tells a file from its replacement: an image shares its base's files. None: there is nothing there."""
         try:
             with self._parent(path, _BENEATH | _NO_SYMLINKS) as (folder, name):
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -208,9 +209,18 @@ class Tree:
 
     # -------------------------------------------------------------------------------------------- copies
 
-    def copy_to(self, root: Path) -> Tree:
-        """The same tree in an empty folder; files are shared by hard links, folders are its own."""
-        _copy(self.root, root, self._keeps_owners)
+    def copy_to(self, root: Path, *, shared: bool = False) -> Tree:
+        """The same tree in an empty folder; folders are its own.
+
+        A layer's files are copied, since a file that seems to have another link is refused by honest tools (``gzip``);
+        hard links within the tree stay. Whole systems and large files are shared by hard links.
+
+        Args:
+            root: the empty folder.
+            shared: share all files, so that ``identity`` tells what stays as it was.
+        """
+        most_bytes = _COPIED_BYTES if self.over_host and not shared else -1
+        _Copying(self._keeps_owners, most_bytes=most_bytes).folder(self.root, root)
         return Tree(root, over_host=self.over_host)
 
     # -------------------------------------------------------------------------------------------- descriptors
@@ -262,28 +272,54 @@ def _remove_at(folder: int, name: str) -> None:
         os.rmdir(name, dir_fd=folder)
 
 
-def _copy(source: Path, target: Path, keeps_owners: bool) -> None:
-    found = source.stat()
-    with os.scandir(source) as entries:
-        for entry in entries:
-            place = target / entry.name
-            if entry.is_symlink():
-                place.symlink_to(os.readlink(entry.path))  # noqa: PTH115 - text as it is
-                if keeps_owners:
-                    of_link = entry.stat(follow_symlinks=False)
-                    os.chown(place, of_link.st_uid, of_link.st_gid, follow_symlinks=False)
-            elif entry.is_dir(follow_symlinks=False):
-                place.mkdir()
-                _copy(Path(entry.path), place, keeps_owners)
-            elif entry.is_file(follow_symlinks=False) or _is_whiteout(entry.stat(follow_symlinks=False)):
-                _share(entry.path, place)
-    for name in os.listxattr(source):
-        if name == _OPAQUE:
-            os.setxattr(target, name, os.getxattr(source, name))
-    if keeps_owners:
-        os.chown(target, found.st_uid, found.st_gid)
-    target.chmod(stat.S_IMODE(found.st_mode))
-    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+class _Copying:
+    """One copy of a tree: which file of the source became which of the copy."""
+
+    def __init__(self, keeps_owners: bool, *, most_bytes: int) -> None:
+        self._keeps_owners = keeps_owners
+        self._most_bytes = most_bytes
+        self._copied: dict[int, Path] = {}
+
+    def folder(self, source: Path, target: Path) -> None:
+        """Everything in it, then its own owner, mode and times."""
+        found = source.stat()
+        with os.scandir(source) as entries:
+            for entry in entries:
+                place = target / entry.name
+                of_entry = entry.stat(follow_symlinks=False)
+                if entry.is_symlink():
+                    place.symlink_to(os.readlink(entry.path))  # noqa: PTH115 - text as it is
+                    if self._keeps_owners:
+                        os.chown(place, of_entry.st_uid, of_entry.st_gid, follow_symlinks=False)
+                elif entry.is_dir(follow_symlinks=False):
+                    place.mkdir()
+                    self.folder(Path(entry.path), place)
+                elif entry.is_file(follow_symlinks=False) and of_entry.st_size <= self._most_bytes:
+                    self._file(entry.path, place, of_entry)
+                elif entry.is_file(follow_symlinks=False) or _is_whiteout(of_entry):
+                    _share(entry.path, place)
+        for name in os.listxattr(source):
+            if name == _OPAQUE:
+                os.setxattr(target, name, os.getxattr(source, name))
+        if self._keeps_owners:
+            os.chown(target, found.st_uid, found.st_gid)
+        target.chmod(stat.S_IMODE(found.st_mode))
+        os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+    def _file(self, source: str, target: Path, found: os.stat_result) -> None:
+        first = self._copied.get(found.st_ino)
+        if first is not None:
+            target.hardlink_to(first)
+            return
+        try:
+            shutil.copyfile(source, target)
+        except PermissionError:  # an ordinary user's tree may hold files that its owner made unreadable
+            _share(source, target)
+            return
+        self._copied[found.st_ino] = target
+        if self._keeps_owners:
+            os.chown(target, found.st_uid, found.st_gid)
+        shutil.copystat(source, target)  # after the owner: a change of owner takes the bits for set-user-id away
 
 
 def _share(source: str, target: Path) -> None:
