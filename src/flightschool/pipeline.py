@@ -26,6 +26,7 @@ from flightschool.stations import (
     fly,
     freeze,
     learn_by_imitation,
+    make_harness,
     open_pilot,
     run_name,
     training_settings,
@@ -52,7 +53,7 @@ def run_job(
         commands: command lines that do the same again, for the report.
     """
     started = time.monotonic()
-    store, reward = space.store, OutcomeReward(settings.reward)
+    store, reward, harness = space.store, OutcomeReward(settings.reward), make_harness(settings.harness)
     keep_reward(store, reward)
 
     environment, collected = collect(space, settings.environment, tell)
@@ -87,14 +88,18 @@ def run_job(
     del pilot  # its memory is the trainer's now
 
     training = training_settings(settings, elapsed_s=time.monotonic() - started, measuring_s=measuring_s)
-    trained = fly(space, environment, reward, admission, run=run, model=start, settings=training, tell=tell)
+    trained = fly(
+        space, environment, reward, admission, run=run, model=start, settings=training, tell=tell, harness=harness
+    )
     after = checkride.fly(open_pilot(Path(trained.model), f"run:{run}", settings), f"{run}-after")
 
     control: EvaluationRun | None = None
     if settings.evaluation.negative_control_steps:
         name = f"{run}-control"
         shuffled = control_settings(settings)
-        astray = fly(space, environment, reward, admission, run=name, model=start, settings=shuffled, tell=tell)
+        astray = fly(
+            space, environment, reward, admission, run=name, model=start, settings=shuffled, tell=tell, harness=harness
+        )
         control = checkride.fly_clean(open_pilot(Path(astray.model), f"run:{name}", settings), f"{name}-after")
 
     flown = Flown(

@@ -590,10 +590,13 @@ class EndReason(StrEnum):
     RESOURCE_LIMIT = "resource_limit"  # the policy used up memory, processor, disk or what may be kept of it
     ENGINE_ERROR = "engine_error"  # generation died: infrastructure
     WORLD_ERROR = "world_error"  # the environment's own code raised: infrastructure
+    HARNESS_ERROR = "harness_error"  # the program around the policy failed before the policy spoke: infrastructure
     GRADER_ERROR = "grader_error"  # grading failed: infrastructure
 
 
-INFRA_REASONS = frozenset({EndReason.ENGINE_ERROR, EndReason.WORLD_ERROR, EndReason.GRADER_ERROR})
+INFRA_REASONS = frozenset(
+    {EndReason.ENGINE_ERROR, EndReason.WORLD_ERROR, EndReason.HARNESS_ERROR, EndReason.GRADER_ERROR}
+)
 
 
 class Timings(Record, frozen=True, kw_only=True):
@@ -628,7 +631,7 @@ class Attempt(Record, frozen=True, kw_only=True):
     outcome: Outcome
     reason: EndReason
     cause: str
-    """Who could have caused the end: ``policy``, ``engine``, ``world``, ``grader``."""
+    """Who could have caused the end: ``policy``, ``engine``, ``world``, ``harness``, ``grader``."""
     verdict: Verdict | None
     reward: Reward | None
     """None exactly when the outcome is an infra failure."""

@@ -76,8 +76,10 @@ def show(run: str = typer.Argument(..., metavar="R", help="A run.")) -> None:
 
 def replay(attempt: str = typer.Argument(..., metavar="ID", help="An attempt, as `runs show` names it.")) -> None:
     """Run a recorded attempt again and compare it byte for byte; ends with 1 when it differs."""
+    from flightschool.cli.review_pool import find_attempt
+
     with workspace() as space:
-        recorded = _attempt(space, attempt)
+        recorded = find_attempt(space, attempt)
         again = _in_terminal(space, recorded) or _in_environment(space, recorded)
     told = "identical" if again.identical else "DIFFERENT"
     output.say(f"{attempt}: {told}", style="green" if again.identical else "red")
@@ -140,24 +142,6 @@ def _attempts_of(space: Workspace, run: str) -> Iterator[Attempt]:
 
     for _, attempt in space.store.items("attempt", Attempt, f"{run}:"):
         yield attempt
-
-
-def _attempt(space: Workspace, key: str) -> Attempt:
-    """A recorded attempt: of a rollout from the store, of a training from its journal."""
-    from flightschool.records import Attempt
-    from flightschool.training.journal import Finished, read_journal
-
-    journal = space.data / "runs" / key.partition(":")[0] / "journal.bin"
-    if not space.store.has("attempt", key) and journal.is_file():
-        for entry in read_journal(journal):
-            if isinstance(entry, Finished):
-                for member in entry.group.members:
-                    if member.id == key:
-                        return member
-        raise NotFoundError(
-            f"no attempt {key!r}", where=str(journal), mend="see the ids with flightschool runs show RUN"
-        )
-    return space.store.get("attempt", key, Attempt)
 
 
 def _tokens(space: Workspace, attempt: Attempt) -> tuple[Any, dict[str, Any]]:

@@ -29,6 +29,10 @@ name = "my-agent"                 # as given to `env build`
 [model]
 # name = "smollm2-135m"           # downloaded once; or the path of a local Hugging Face folder
 
+[harness]
+# command = "python agent.py"     # your own program, started once an attempt; it speaks to an OpenAI-compatible server
+# timeout_s = 300
+
 [faults]
 # training = "noisy"              # weather of a share of the training groups: clean, noisy, storm, or a path
 # evaluation = "noisy"            # weather of the perturbed measurement

@@ -16,7 +16,7 @@ from flightschool.evaluation.kinship import Kin
 from flightschool.evaluation.records import EvaluationItem, EvaluationRun
 from flightschool.evaluation.suites import require_unchanged
 from flightschool.perturbation import FaultProfile
-from flightschool.protocols import Environment, RewardComposition
+from flightschool.protocols import Environment, Harness, RewardComposition
 from flightschool.records import Attempt, Outcome, StratumShare, Suite, Task
 from flightschool.rollouts import EpisodeRunner, Policy
 
@@ -44,6 +44,7 @@ def evaluate(
     progress: Progress | None = None,
     on_attempt: Callable[[Attempt], None] | None = None,
     keep_blob: Callable[[bytes], str] | None = None,
+    harness: Harness | None = None,
     kin: Kin | None = None,
     log_head: str = "",
     kept: Mapping[tuple[str, int], Attempt] | None = None,
@@ -63,6 +64,7 @@ def evaluate(
             progress=progress,
             on_attempt=on_attempt,
             keep_blob=keep_blob,
+            harness=harness,
             kin=kin,
             log_head=log_head,
             kept=kept,
@@ -84,6 +86,7 @@ async def evaluate_async(
     progress: Progress | None = None,
     on_attempt: Callable[[Attempt], None] | None = None,
     keep_blob: Callable[[bytes], str] | None = None,
+    harness: Harness | None = None,
     kin: Kin | None = None,
     log_head: str = "",
     kept: Mapping[tuple[str, int], Attempt] | None = None,
@@ -103,6 +106,7 @@ async def evaluate_async(
         progress: told after each item.
         on_attempt: receives every attempt, infra failures included.
         keep_blob: keeps end states.
+        harness: drives the model; the built-in one by default.
         kin: what of the suite is kin to the policy's training (see ``kinship``); None when nobody looked.
         log_head: digest of the audit log's last entry.
         kept: (task, repeat) → attempt of this evaluation from before it was killed. Those that fit (task, seed, policy,
@@ -117,7 +121,7 @@ async def evaluate_async(
             f"{repeats} repeats, {concurrency} at a time", where="evaluate", expected="1 or more", mend="correct them"
         )
     require_unchanged(suite, environment)
-    runner = EpisodeRunner(environment, composition, run=run, keep_blob=keep_blob)
+    runner = EpisodeRunner(environment, composition, run=run, harness=harness, keep_blob=keep_blob)
     shares = {family: share for share in suite.strata for family in share.families}
     tasks = [environment.task(task_id) for task_id in suite.task_digests]
     num_jobs, num_done, started = len(tasks) * repeats, 0, iter(range(len(tasks) * repeats))

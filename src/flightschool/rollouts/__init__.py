@@ -24,12 +24,13 @@ from flightschool.rollouts.references import GRAMMAR, parse_policy
 from flightschool.rollouts.replay import Replay, replay
 from flightschool.rollouts.runner import EpisodeRunner, run_attempts
 from flightschool.rollouts.session import Session
-from flightschool.rollouts.transcript import Sampling
+from flightschool.rollouts.transcript import CutTurnError, Sampling
 
 __all__ = [
     "GRAMMAR",
     "CompactDialect",
     "ConstantPolicy",
+    "CutTurnError",
     "Demonstrations",
     "EnginePolicy",
     "EpisodeEndError",

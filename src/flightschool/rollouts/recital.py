@@ -60,17 +60,17 @@ class Recital(Transcript):
             EpisodeEndError: the recording is over, or the context is full.
             MalformedCallError: the dialect cannot say what was recorded.
         """
-        num_new = self._render(list(messages), tuple(tools))
+        turn = self._render(list(messages), tuple(tools))
         said = next(self._left, None)
         if said is None:
             raise EpisodeEndError(EndReason.TRUNCATED, "the recording ends here")
         text = self._dialect.assistant(_as_shown(said, tools))
         token_ids_T = (*self._tokenizer.encode(text), self._tokenizer.stop_token_ids[0])
-        if len(token_ids_T) > self._room:
-            raise EpisodeEndError(EndReason.CONTEXT_FULL, f"{len(self._context_T)} tokens")
-        self._write(SpanKind.DEMONSTRATION, token_ids_T)
-        self._advance(num_new, len(token_ids_T))
-        return self._read(token_ids_T, list(messages), ended=True)
+        if len(token_ids_T) > self._room(turn):
+            raise EpisodeEndError(EndReason.CONTEXT_FULL, f"{len(turn.context_T)} tokens")
+        self._write(turn, SpanKind.DEMONSTRATION, token_ids_T)
+        self._advance(turn.num_new, len(token_ids_T))
+        return self._read(turn, token_ids_T, ended=True)
 
 
 def _as_shown(said: Message, tools: Sequence[ToolSpec]) -> Message:

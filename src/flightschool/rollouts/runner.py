@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from flightschool.digest import derive_seed, digest
-from flightschool.errors import InfrastructureError
+from flightschool.errors import InfrastructureError, TokenContractError
 from flightschool.perturbation import FaultProfile, SeededWeather
 from flightschool.protocols import Environment, Harness, RewardComposition, World
 from flightschool.records import (
@@ -30,6 +30,7 @@ from flightschool.records import (
     SpanKind,
     Task,
     Timings,
+    TokenSpan,
     ToolCall,
     ToolEvent,
     ToolResult,
@@ -213,24 +214,33 @@ class EpisodeRunner:
 
 
 class _Recorder:
-    """Wraps a policy's endpoint: keeps the conversation and moves the virtual clock by generation."""
+    """Wraps a policy's endpoint: keeps the conversation and moves the virtual clock by generation.
+
+    Requests may overlap; the conversation and the answer kept are those of the request that was answered last.
+    """
 
     def __init__(self, endpoint: PolicyEndpoint, clock: VirtualClock) -> None:
         self.endpoint = endpoint
         self.messages: list[Message] = []
         self.answer = ""
         self._clock = clock
+        self._counted_ms = endpoint.generation_ms
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Message:
-        before_ms = self.endpoint.generation_ms
-        self.messages = list(messages)
+        asked = list(messages)
+        self.messages = asked
         try:
             reply = await self.endpoint.complete(messages, tools)
         finally:
-            self._clock.advance(self.endpoint.generation_ms - before_ms)
-        self.messages.append(reply)
+            now_ms = self.endpoint.generation_ms
+            self._clock.advance(now_ms - self._counted_ms)
+            self._counted_ms = now_ms
+        self.messages = [*asked, reply]
         self.answer = reply.content if not reply.tool_calls else ""
         return reply
+
+    def spans(self) -> tuple[TokenSpan, ...]:
+        return self.endpoint.spans()
 
     def close(self) -> None:
         self.endpoint.close()
@@ -257,6 +267,8 @@ async def _drive(harness: Harness, task: Task, model: _Recorder, tools: _Tools) 
         return await harness.run(task, model, tools), ""
     except EpisodeEndError as end:
         return end.reason, end.detail
+    except TokenContractError as error:
+        return EndReason.ENGINE_ERROR, str(error)
     except Exception as error:  # noqa: BLE001  a harness is the policy's side: whatever it raises is the policy's failure
         return EndReason.POLICY_ERROR, f"{type(error).__name__}: {error}"
 
@@ -286,7 +298,12 @@ def _outcome(reason: EndReason) -> Outcome:
     return Outcome.SCORED if reason in (EndReason.FINISHED, EndReason.DECLINED) else Outcome.POLICY_FAILURE
 
 
-_CAUSES = {EndReason.ENGINE_ERROR: "engine", EndReason.WORLD_ERROR: "world", EndReason.GRADER_ERROR: "grader"}
+_CAUSES = {
+    EndReason.ENGINE_ERROR: "engine",
+    EndReason.WORLD_ERROR: "world",
+    EndReason.HARNESS_ERROR: "harness",
+    EndReason.GRADER_ERROR: "grader",
+}
 
 
 def _cause(reason: EndReason) -> str:

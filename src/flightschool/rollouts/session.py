@@ -13,7 +13,7 @@ from flightschool.errors import InfrastructureError, TokenContractError
 from flightschool.protocols import Engine, Generation, GenerationRequest, Tokenizer
 from flightschool.records import EndReason, Message, SpanKind, ToolSpec
 from flightschool.rollouts.harness import EpisodeEndError
-from flightschool.rollouts.transcript import Sampling, Transcript
+from flightschool.rollouts.transcript import Sampling, Transcript, Turn
 
 __all__ = ["Session"]
 
@@ -40,33 +40,39 @@ class Session(Transcript):
         self._seed = seed
 
     def close(self) -> None:
-        """Free the engine's cache for this session."""
-        self._engine.release(self._key)
+        """Free the engine's caches for this session."""
+        for lane in range(max(self._num_lanes, 1)):
+            self._engine.release(self._engine_key(lane))
+
+    def _engine_key(self, lane: int) -> str:
+        """Branches under way at the same time need caches of their own."""
+        return f"{self._key}#{lane}" if lane else self._key
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Message:
-        """Sample the next assistant message.
+        """Sample the next assistant message. Requests of one attempt may overlap; a cancelled one leaves no completion.
 
         Raises:
             EpisodeEndError: the context is full, the completion was cut, or the engine died.
             MalformedCallError: the completion tried to call a tool and failed at it.
         """
-        num_new = self._render(list(messages), tuple(tools))
-        if self._room < 1:
-            raise EpisodeEndError(EndReason.CONTEXT_FULL, f"{len(self._context_T)} tokens")
-        generation = await self._generate(min(self._room, self._sampling.max_new_tokens))
-        self._write_completion(generation)
-        self._advance(num_new, len(generation.token_ids_T))
-        return self._read(generation.token_ids_T, list(messages), ended=generation.finish == "stop")
+        turn = self._render(list(messages), tuple(tools))
+        room = self._room(turn)
+        if room < 1:
+            raise EpisodeEndError(EndReason.CONTEXT_FULL, f"{len(turn.context_T)} tokens")
+        generation = await self._generate(turn, min(room, self._sampling.max_new_tokens))
+        self._write_completion(turn, generation)
+        self._advance(turn.num_new, len(generation.token_ids_T))
+        return self._read(turn, generation.token_ids_T, ended=generation.finish == "stop")
 
-    async def _generate(self, max_new_tokens: int) -> Generation:
+    async def _generate(self, turn: Turn, max_new_tokens: int) -> Generation:
         request = GenerationRequest(
-            session=self._key,
-            token_ids_T=tuple(self._context_T),
+            session=self._engine_key(turn.lane),
+            token_ids_T=tuple(turn.context_T),
             max_new_tokens=max_new_tokens,
             stop_token_ids=self._tokenizer.stop_token_ids,
             temperature=self._sampling.temperature,
-            seed=self._seed + self._turn,
-            prefix_length=self._prefix_length,
+            seed=self._seed + turn.number,
+            prefix_length=turn.prefix_length,
         )
         try:
             generation = await self._engine.generate(request)
@@ -75,8 +81,9 @@ class Session(Transcript):
         check_generation(generation)
         return generation
 
-    def _write_completion(self, generation: Generation) -> None:
+    def _write_completion(self, turn: Turn, generation: Generation) -> None:
         self._write(
+            turn,
             SpanKind.COMPLETION,
             generation.token_ids_T,
             logprobs_T=generation.logprobs_T,

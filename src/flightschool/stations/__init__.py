@@ -7,6 +7,7 @@ house is decided here; the gates stand in the rooms and raise.
 from flightschool.stations.collecting import Collected, collect
 from flightschool.stations.flown import Flown, JobResult, Measured
 from flightschool.stations.gates import Admission, Candidates, admit, audit, candidates, freeze, frozen_suites
+from flightschool.stations.harnesses import make_harness
 from flightschool.stations.imitating import learn_by_imitation
 from flightschool.stations.measuring import EVALUATION_KIND, Checkride, Pilot, open_pilot
 from flightschool.stations.settings import JobSettings
@@ -36,6 +37,7 @@ __all__ = [
     "freeze",
     "frozen_suites",
     "learn_by_imitation",
+    "make_harness",
     "open_pilot",
     "run_name",
     "training_settings",

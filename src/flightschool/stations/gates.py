@@ -14,6 +14,7 @@ from flightschool.protocols import Environment, RewardComposition
 from flightschool.records import Attempt, AuditVerdict, Suite, Task, TaskAudit
 from flightschool.rollouts import EpisodeRunner, run_attempts
 from flightschool.screening import Funnel, TrainingPool, measure_funnel, require_screened, save_decisions, screen
+from flightschool.stations.harnesses import make_harness
 from flightschool.stations.measuring import Pilot, num_cores
 from flightschool.stations.settings import JobSettings, SuiteTable
 from flightschool.stations.telling import Tell
@@ -118,7 +119,7 @@ def admit(
     tell.station("screen the pool")
     suites = [suite for suite in (frozen.suite, frozen.holdout) if suite is not None]
     pool = TrainingPool(found.sound, suites=suites, environment=environment)
-    runner = EpisodeRunner(environment, composition, run="screening")
+    runner = EpisodeRunner(environment, composition, run="screening", harness=make_harness(settings.harness))
     policy = pilot.policy(settings.training.first_temperature)
 
     def roll(tasks: Sequence[Task], seed: int) -> list[Attempt]:

@@ -12,6 +12,7 @@ from flightschool.perturbation import profile
 from flightschool.protocols import Environment, RewardComposition, Tokenizer
 from flightschool.records import Attempt, Suite
 from flightschool.rollouts import EnginePolicy, Sampling
+from flightschool.stations.harnesses import make_harness
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Tell
 from flightschool.store import SqlStore
@@ -115,6 +116,7 @@ class Checkride:
             progress=self.tell.tick,
             on_attempt=attempts.append,
             keep_blob=self.store.put_blob,
+            harness=make_harness(self.settings.harness),
         )
         self.store.put_many(("attempt", attempt.id, attempt) for attempt in attempts)
         self.store.put(EVALUATION_KIND, measured.id, measured)

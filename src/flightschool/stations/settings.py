@@ -5,9 +5,11 @@ Each table belongs to a room and is defined there; here they only stand together
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from flightschool.config import Settings
 from flightschool.training.imitation import ImitationSettings
@@ -18,6 +20,7 @@ __all__ = [
     "EnvironmentTable",
     "EvaluationTable",
     "FaultsTable",
+    "HarnessTable",
     "JobSettings",
     "ModelTable",
     "ScreeningTable",
@@ -47,6 +50,24 @@ class ModelTable(Settings):
 
     name: str = "smollm2-135m"
     """A catalogue name, or the path of a local Hugging Face folder."""
+
+
+class HarnessTable(Settings):
+    """``[harness]``: what drives the model through a task."""
+
+    command: tuple[str, ...] | None = None
+    """A program that is started once per attempt and speaks to the model as to any OpenAI-compatible server (see
+    docs/design/gateway.md); a text is split into words as a shell would. None: the built-in tool-calling harness."""
+    timeout_s: float = Field(default=300.0, gt=0.0)
+    """Real seconds that the program may take in one attempt; time in which it awaits a completion does not count."""
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:  # Any: what stands in the file, not yet validated
+        words = shlex.split(value) if isinstance(value, str) else value
+        if words is not None and not words:
+            raise ValueError("a program and its arguments, or no key at all")
+        return words
 
 
 class FaultsTable(Settings):
@@ -108,6 +129,7 @@ class JobSettings(Settings):
     """Wall time of the whole job: training takes what the other stations leave (see ``training.time_limit_s``)."""
     environment: EnvironmentTable = EnvironmentTable()
     model: ModelTable = ModelTable()
+    harness: HarnessTable = HarnessTable()
     faults: FaultsTable = FaultsTable()
     reward: RewardSettings = RewardSettings()
     screening: ScreeningTable = ScreeningTable()
@@ -115,3 +137,9 @@ class JobSettings(Settings):
     imitation: ImitationSettings = ImitationSettings()
     training: TrainingSettings = TrainingSettings()
     evaluation: EvaluationTable = EvaluationTable()
+
+    @model_validator(mode="after")
+    def _credits_turns_it_can_tell(self) -> JobSettings:
+        if self.harness.command is not None and self.training.turn_weight:
+            raise ValueError("training.turn_weight 0 with harness.command: which turn asked for a call is not known")
+        return self

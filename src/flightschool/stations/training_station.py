@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flightschool.digest import digest
-from flightschool.protocols import Environment, RewardComposition
+from flightschool.protocols import Environment, Harness, RewardComposition
 from flightschool.rollouts import EpisodeRunner
 from flightschool.stations.gates import Admission
 from flightschool.stations.settings import JobSettings
@@ -62,8 +62,12 @@ def fly(
     model: Path,
     settings: TrainingSettings,
     tell: Tell,
+    harness: Harness | None = None,
 ) -> TrainResult:
     """Train, or go on training.
+
+    Args:
+        harness: drives the model; the built-in one by default.
 
     Raises:
         InfrastructureError: trainer or engine died; running the same again goes on with the run.
@@ -71,7 +75,7 @@ def fly(
     tell.station("train")
     folder = space.run_dir(run)
     source = PoolSource(admission.tasks, weights=admission.weights, seed=settings.seed)
-    runner = EpisodeRunner(environment, composition, run=run, keep_blob=space.store.put_blob)
+    runner = EpisodeRunner(environment, composition, run=run, harness=harness, keep_blob=space.store.put_blob)
     if RunFolder(folder).start.exists():
         return resume(folder, source=source, runner=runner, progress=tell.step)
     return train(settings, model=model, run_dir=folder, source=source, runner=runner, progress=tell.step)

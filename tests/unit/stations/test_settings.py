@@ -10,7 +10,10 @@ import pytest
 
 from flightschool.config import load_settings, parse_settings
 from flightschool.errors import ConfigError
-from flightschool.stations.settings import JobSettings
+from flightschool.rollouts import ToolCallingHarness
+from flightschool.rollouts.gateway import ProgramHarness
+from flightschool.stations import make_harness
+from flightschool.stations.settings import HarnessTable, JobSettings
 from flightschool.stations.training_station import control_settings, run_name, training_settings
 from flightschool.testing.miniature import MiniatureEnvironment
 
@@ -76,3 +79,35 @@ def test_run_names_follow_from_the_settings(tmp_path: Path) -> None:
     assert name == run_name("job", settings, environment, tmp_path)
     assert name != run_name("job", settings.model_copy(update={"seed": 1}), environment, tmp_path)
     assert name != run_name("job", settings, environment, tmp_path / "other")
+
+
+def test_a_harness_is_built_in_or_a_program_given_as_text_or_as_words(tmp_path: Path) -> None:
+    path = tmp_path / "train.toml"
+    assert isinstance(make_harness(JobSettings().harness), ToolCallingHarness)
+    path.write_text("[harness]\ncommand = \"python3 agent.py --name 'two words'\"\ntimeout_s = 5\n", encoding="utf-8")
+    settings = load_settings(path, JobSettings)
+    assert settings.harness.command == ("python3", "agent.py", "--name", "two words")
+    assert isinstance(make_harness(settings.harness), ProgramHarness)
+    path.write_text('[harness]\ncommand = ["python3", "agent.py"]\n', encoding="utf-8")
+    assert load_settings(path, JobSettings).harness.command == ("python3", "agent.py")
+    assert JobSettings.model_validate_json(settings.model_dump_json()) == settings
+
+
+@pytest.mark.parametrize("command", ['""', "[]", "[5]", '"unclosed \'"'])
+def test_a_command_that_is_none_is_told_with_its_key(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "train.toml"
+    path.write_text(f"[harness]\ncommand = {command}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"harness\.command"):
+        load_settings(path, JobSettings)
+
+
+def test_a_program_that_does_not_exist_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ConfigError, match="no-such-program"):
+        make_harness(HarnessTable(command=("no-such-program-anywhere",)))
+
+
+def test_credit_by_turn_and_a_program_exclude_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "train.toml"
+    path.write_text('[harness]\ncommand = "python3"\n[training]\nturn_weight = 0.1\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match="turn_weight"):
+        load_settings(path, JobSettings)
