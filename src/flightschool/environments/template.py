@@ -29,9 +29,8 @@ name = "my-agent"                 # as given to `env build`
 [model]
 # name = "smollm2-135m"           # downloaded once; or the path of a local Hugging Face folder
 
-[harness]
-# command = "python agent.py"     # your own program, started once an attempt; it speaks to an OpenAI-compatible server
-# timeout_s = 300
+[harness]                         # command = "python agent.py" trains your own program, started once an attempt
+# timeout_s = 300                 # seconds an attempt of it may take, waiting for the model apart
 
 [faults]
 # training = "noisy"              # weather of a share of the training groups: clean, noisy, storm, or a path
