@@ -115,6 +115,13 @@ def environment_names(store: Store) -> tuple[str, ...]:
 
 def load_record(store: Store, name: str) -> EnvironmentRecord:
     """The record of a kept environment. Raises ``NotFoundError``."""
+    if not store.has(_KIND, name) and not environment_names(store):
+        raise NotFoundError(
+            f"there is no environment {name!r}, nor any other in this workspace",
+            where=f"the workspace's store, {_KIND}",
+            expected=f"one of {', '.join(BUILT_IN)}, or an environment built from traces",
+            mend=f"flightschool traces import FILE --name TRACES, then env build --from-traces TRACES --name {name}",
+        )
     return store.get(_KIND, name, EnvironmentRecord)
 
 

@@ -113,7 +113,7 @@ class TestReferences:
         assert word in str(caught.value)
 
     def test_unknown_names_and_options_of_kept_ones(self, workspace: Workspace) -> None:
-        with pytest.raises(NotFoundError):
+        with pytest.raises(NotFoundError, match="env build --from-traces TRACES --name nowhere"):
             load_environment("nowhere", workspace)
         with pytest.raises(ConfigError, match="only built-in"):
             load_environment("nowhere?seed=1", workspace)
