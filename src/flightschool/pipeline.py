@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from flightschool.engines import give_back_memory
 from flightschool.evaluation import EvaluationRun
 from flightschool.stations import (
     Checkride,
@@ -86,6 +87,7 @@ def run_job(
         at_start = checkride.fly_clean(pilot, f"{run}-start")
     admission = admit(store, environment, reward, frozen, found, pilot, settings, tell)
     del pilot  # its memory is the trainer's now
+    give_back_memory()
 
     training = training_settings(settings, elapsed_s=time.monotonic() - started, measuring_s=measuring_s)
     trained = fly(

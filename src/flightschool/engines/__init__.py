@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flightschool.engines.architecture import RopeScaling, TransformerConfig
     from flightschool.engines.catalogue import get_model
     from flightschool.engines.folders import LoadedModel, load_model, save_model
+    from flightschool.engines.memory import give_back_memory
     from flightschool.engines.tokenizer import ChatTokenizer
     from flightschool.engines.torch_engine import EngineMetrics, TorchEngine
     from flightschool.engines.transformer import Attention, CausalAttention, Transformer
@@ -27,6 +28,7 @@ __all__ = [
     "Transformer",
     "TransformerConfig",
     "get_model",
+    "give_back_memory",
     "load_model",
     "save_model",
 ]
@@ -42,6 +44,7 @@ _HOMES = {
     "Transformer": "transformer",
     "TransformerConfig": "architecture",
     "get_model": "catalogue",
+    "give_back_memory": "memory",
     "load_model": "folders",
     "save_model": "folders",
 }
