@@ -18,7 +18,7 @@ quickstart: $(INSTALLED)
 	$(BIN)/flightschool quickstart --workspace quickstart
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow

@@ -20,7 +20,7 @@ from flightschool.store import Workspace
 from flightschool.training.folders import RunFolder
 from flightschool.training.journal import Finished, read_journal
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 NUM_STEPS = 3
 PATIENCE_S = 600.0
