@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install quickstart test test-slow audit-corpus unit check format clean
+.PHONY: install quickstart test test-long test-slow audit-corpus unit check format clean
 
 install: $(INSTALLED)
 
@@ -19,6 +19,9 @@ quickstart: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+test-long: $(INSTALLED)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m long
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow

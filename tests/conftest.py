@@ -6,11 +6,5 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files marked ``long`` first, then other integration tests, then the rest; files stay whole and in order."""
-    items.sort(key=_rank)
-
-
-def _rank(item: pytest.Item) -> int:
-    if item.get_closest_marker("long") is not None:
-        return 0
-    return 1 if "integration" in item.path.parts else 2
+    """Integration tests before all others; files stay whole and in order."""
+    items.sort(key=lambda item: "integration" not in item.path.parts)

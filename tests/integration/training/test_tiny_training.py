@@ -31,7 +31,7 @@ from flightschool.training.folders import RunFolder
 from flightschool.training.journal import Finished, read_journal
 from flightschool.training.progress import StepProgress
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 TASKS = [Task(id=f"t{i}", family=f"f{i}", stratum="s", instruction=f"go {i}", initial_state="") for i in range(3)]
 
 
