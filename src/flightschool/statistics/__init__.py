@@ -12,6 +12,7 @@ from flightschool.statistics.association import (
     unrestricted,
 )
 from flightschool.statistics.bootstrap import NUM_RESAMPLES, cluster_bootstrap_mean, paired_bootstrap, stratified_mean
+from flightschool.statistics.corrected_rate import corrected_rate, reviewed_rate
 from flightschool.statistics.exact import (
     FEW_FAILING_CLUSTERS,
     blaker,
@@ -64,7 +65,13 @@ from flightschool.statistics.signal import (
     signal_posterior,
 )
 from flightschool.statistics.special import beta_cdf, beta_quantile, f_quantile, student_quantile
-from flightschool.statistics.verifier_error import Reviewed, VerifierError, corrected_reward, verifier_error
+from flightschool.statistics.verifier_error import (
+    Reviewed,
+    VerifierError,
+    corrected_reward,
+    right_share,
+    verifier_error,
+)
 
 __all__ = [
     "BINARY_PRIOR",
@@ -91,6 +98,7 @@ __all__ = [
     "clopper_pearson",
     "cluster_bootstrap_mean",
     "cohen_kappa",
+    "corrected_rate",
     "corrected_reward",
     "cronbach_alpha",
     "dependability",
@@ -124,6 +132,8 @@ __all__ = [
     "ranks",
     "repeats_for",
     "required_pairs",
+    "reviewed_rate",
+    "right_share",
     "rogan_gladen",
     "sign_agreement",
     "signal_posterior",

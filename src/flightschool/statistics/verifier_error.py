@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy import float64
     from numpy.typing import NDArray
 
-__all__ = ["Reviewed", "VerifierError", "corrected_reward", "verifier_error"]
+__all__ = ["Reviewed", "VerifierError", "corrected_reward", "right_share", "verifier_error"]
 
 _NUM_DRAWS = 20_000
 
@@ -85,6 +85,44 @@ def verifier_error(labels: Sequence[Reviewed], *, level: float = 0.95, seed: int
         InputError: nothing was reviewed, or an inclusion probability is none.
     """
     check_level(level)
+    cells = _cells(labels)
+    shares = _draw_right(cells, seed)
+    passed = [cell.passed for cell in cells]
+    return VerifierError(
+        rho0=_rate(cells, shares, lambda cell: cell.size - cell.right, passed, level, flip=True),
+        rho1=_rate(cells, shares, lambda cell: cell.right, [not one for one in passed], level, flip=False),
+        num_reviewed=len(labels),
+        num_hacks=sum(item.label == "hack" for item in labels),
+    )
+
+
+def right_share(labels: Sequence[Reviewed], *, level: float = 0.95, seed: int = 0) -> Interval:
+    """Share of right work in the pool that the labels were drawn from; cells and draws are ``verifier_error``'s.
+
+    Raises:
+        InputError: as ``verifier_error``.
+    """
+    import numpy as np
+
+    check_level(level)
+    cells = _cells(labels)
+    sizes_C = np.array([cell.size for cell in cells])
+    whole = math.fsum(cell.size for cell in cells)
+    value = math.fsum(cell.right for cell in cells) / whole
+    drawn_D = (_draw_right(cells, seed) * sizes_C).sum(axis=1) / whole
+    tail = (1.0 - level) / 2
+    low, high = np.quantile(drawn_D, [tail, 1.0 - tail])
+    return Interval(
+        value=value,
+        low=min(float(low), value),
+        high=max(float(high), value),
+        num_items=len(labels),
+        method=f"hájek mean, jeffreys posterior over {len(cells)} cells of stratum and verdict",
+        level=level,
+    )
+
+
+def _cells(labels: Sequence[Reviewed]) -> list[_Cell]:
     odd = [item.inclusion for item in labels if not 0.0 < item.inclusion <= 1.0]
     if not labels or odd:
         raise InputError(
@@ -96,15 +134,7 @@ def verifier_error(labels: Sequence[Reviewed], *, level: float = 0.95, seed: int
     groups: defaultdict[tuple[str, bool], list[Reviewed]] = defaultdict(list)
     for item in labels:
         groups[item.stratum, item.passed].append(item)
-    cells = [_Cell(passed, sorted(items, key=_order)) for (_, passed), items in sorted(groups.items())]
-    shares = _draw_right(cells, seed)
-    passed = [cell.passed for cell in cells]
-    return VerifierError(
-        rho0=_rate(cells, shares, lambda cell: cell.size - cell.right, passed, level, flip=True),
-        rho1=_rate(cells, shares, lambda cell: cell.right, [not one for one in passed], level, flip=False),
-        num_reviewed=len(labels),
-        num_hacks=sum(item.label == "hack" for item in labels),
-    )
+    return [_Cell(passed, sorted(items, key=_order)) for (_, passed), items in sorted(groups.items())]
 
 
 def _order(item: Reviewed) -> tuple[float, str]:

@@ -140,3 +140,41 @@ def test_bad_input_is_told() -> None:
         signal_posterior([], 8, prior=SignalPrior(masses={}, unseen=0.0))
     with pytest.raises(InputError, match="masses"):
         signal_posterior([], 8, prior=SignalPrior(masses={0.0: -1.0, 1.0: 3.0}))
+
+
+class TestWithAVerifierThatErrs:
+    def test_by_hand(self) -> None:
+        found = signal_posterior([1.0, 1.0], 2, prior=BINARY_PRIOR, rho0=0.25, rho1=0.25)
+        assert found == pytest.approx(17 / 72)
+        assert signal_posterior([1.0, 1.0], 2, prior=BINARY_PRIOR) == pytest.approx(15 / 72)
+
+    @given(st.lists(st.sampled_from([0.0, 0.25, 1.0]), max_size=10), st.integers(2, 10))
+    def test_no_errors_no_difference(self, rewards: list[float], size: int) -> None:
+        found = signal_posterior(rewards, size, rho0=1e-15, rho1=1e-15)
+        assert found == pytest.approx(signal_posterior(rewards, size), abs=1e-9)
+
+    @given(
+        st.lists(st.sampled_from([0.0, 0.5, 1.0]), max_size=12),
+        st.integers(2, 8),
+        st.floats(0.0, 0.49),
+        st.floats(0.0, 0.49),
+        st.randoms(use_true_random=False),
+    )
+    def test_laws(self, rewards: list[float], size: int, rho0: float, rho1: float, rng: random.Random) -> None:
+        found = signal_posterior(rewards, size, rho0=rho0, rho1=rho1)
+        assert 0.0 <= found <= 1.0
+        rng.shuffle(rewards)
+        assert signal_posterior(rewards, size, rho0=rho0, rho1=rho1) == pytest.approx(found, abs=1e-9)
+        assert signal_posterior(rewards, size + 1, rho0=rho0, rho1=rho1) >= found - 1e-9
+
+    def test_mixed_rewards_that_errors_explain_are_no_signal(self) -> None:
+        """An impossible task, under a grader that passes a tenth of wrong work."""
+        seen = [0.0] * 18 + [1.0] * 2
+        assert signal_posterior(seen, 8) > 0.5
+        assert signal_posterior(seen, 8, rho0=0.1) < 0.4
+        clear = [0.0] * 10 + [1.0] * 10
+        assert signal_posterior(clear, 8, rho0=0.1, rho1=0.1) > 0.9
+
+    def test_a_coin_is_refused(self) -> None:
+        with pytest.raises(InputError, match="leave no signal"):
+            signal_posterior([1.0], 4, rho0=0.5, rho1=0.5)
