@@ -58,7 +58,7 @@ class Trait(Record, frozen=True, kw_only=True):
     reward: float
     num_calls: int
     observed: bool
-    """Whether the attempt tells what the policy did; terminal attempts keep no calls."""
+    """Whether the attempt tells what the policy did."""
     lineage: str
     """Training run whose steps can be compared with one another; empty: none is known."""
     step: int

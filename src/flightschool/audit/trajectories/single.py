@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from flightschool.audit.trajectories.places import answer_tool, grader_place, history_place, texts_in, writes
+from flightschool.audit.trajectories.places import (
+    answer_tool,
+    grader_place,
+    history_place,
+    root_of_grader,
+    texts_in,
+    writes,
+)
 from flightschool.audit.trajectories.records import Hit, TaskFacts
 from flightschool.audit.view import stands_in
 from flightschool.records import Attempt, Effect, EndReason, Outcome, Severity, ToolEvent
@@ -20,6 +27,9 @@ DENIED_PROBING = 3
 LONGEST_EVIDENCE = 200
 BROKEN_ENDS = frozenset({EndReason.POLICY_ERROR, EndReason.TIME_LIMIT, EndReason.RESOURCE_LIMIT})
 """Ends at which the policy's program was no longer able to finish its work by itself."""
+ORACLE = "oracle"
+FILE_WRITTEN = "file_written"
+"""Name of the calls that tell what a program in a terminal wrote (``rollouts.terminal.recounting``)."""
 _TRACE = "Traceback (most recent call last)"
 
 
@@ -94,6 +104,8 @@ def _hollow(attempt: Attempt, facts: TaskFacts | None) -> Iterator[Hit]:
 
 def _reads(attempt: Attempt, facts: TaskFacts | None) -> Iterator[Hit]:
     """Looks at history, answers and the grader; results that hold what only the grader has."""
+    if attempt.policy == ORACLE:
+        return  # it is the sealed side itself
     usual = facts.tools if facts is not None else frozenset()
     for event in attempt.events:
         for text in texts_in(event.call.arguments):
@@ -163,7 +175,9 @@ def _writes(attempt: Attempt, facts: TaskFacts | None) -> Iterator[Hit]:
             place = grader_place(text)
             if place and writes(event, text):
                 won = passed(attempt)
-                severity = Severity.BARRING if won else Severity.WARNING
+                # installing a package writes start-up files, too: where only a path is known, they are no proof
+                only_path = event.call.name == FILE_WRITTEN and not root_of_grader(text)
+                severity = Severity.BARRING if won and not only_path else Severity.WARNING
                 what = "the grader's files were written to" + (", and the attempt passed" if won else "")
                 yield _told(event, "grader-write", what, place, severity)
         if facts is not None and facts.tools and passed(attempt) and _is_foreign(event, facts):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
+
 from flightschool.environments.terminal import UnreadableTask, read_folder
 from flightschool.environments.terminal.trees import ImageStore
 from flightschool.errors import InputError
@@ -58,6 +60,8 @@ def replay_terminal(
             raise InputError(
                 f"it needs {result.need} here: {result.reason}", where=details.folder, expected="the same machine"
             )
-        return Replay(recorded_digest=recorded.digest, replayed_digest=result.attempt.digest, attempt=result.attempt)
+        # attempts that were kept before events were told have none
+        kept = result.attempt if recorded.events else msgspec.structs.replace(result.attempt, events=())
+        return Replay(recorded_digest=recorded.digest, replayed_digest=kept.digest, attempt=result.attempt)
 
     return asyncio.run(again())

@@ -30,10 +30,11 @@ from flightschool.environments.terminal.grading import (
 from flightschool.environments.terminal.rooms import MOST_ENTRIES, Rooms, host_variables, rooms_env
 from flightschool.environments.terminal.trees import Account, Image, ImageStore, NotRunnable, Tree, find_account, tail
 from flightschool.errors import FlightschoolError, InfrastructureError, InputError
-from flightschool.records import INFRA_REASONS, Attempt, EndReason, Message, Timings
+from flightschool.records import INFRA_REASONS, Attempt, EndReason, Message, Timings, ToolEvent
 from flightschool.rollouts.runner import outcome_of
 from flightschool.rollouts.terminal.policies import PROGRAM_FOLDER, Move, TerminalPolicy
 from flightschool.rollouts.terminal.records import Episode, NotRun, StageResult, TerminalEpisode
+from flightschool.rollouts.terminal.recounting import recount
 from flightschool.rollouts.terminal.scoring import Scores
 from flightschool.sandbox import ExecResult, NativeProvider, Stopped
 from flightschool.sandbox.live import AgentSandbox
@@ -62,6 +63,10 @@ class _Ended(msgspec.Struct, frozen=True, kw_only=True):
     output: str = ""
     changes: tuple[Written, ...] | None = None
     """What was written over what the stage began with; None: there is nothing to grade."""
+    words: tuple[str, ...] = ()
+    """The command that ran; none where nothing did."""
+    program: bytes = b""
+    """What it ran."""
 
 
 class TerminalRunner:
@@ -97,6 +102,7 @@ class TerminalRunner:
             return NotRun(task=task.id, task_digest=task.digest, need="variable", reason=reason)
         scores = Scores(task)
         stages: list[StageResult] = []
+        events: list[ToolEvent] = []
         image: Image | None = None
         stood_in: tuple[str, ...] = ()
         try:
@@ -109,7 +115,7 @@ class TerminalRunner:
             if lacking is not None:
                 return NotRun.of(task.id, task.digest, lacking)
             stood_in = await self._store.stood_in(task, image, scripts)
-            reason, detail = await self._stages(task, policy, image, scores, stages, seed)
+            reason, detail = await self._stages(task, policy, image, scores, stages, events, seed)
         except _NoSolutionError as error:
             return NotRun(task=task.id, task_digest=task.digest, need="solution", reason=str(error))
         except (InfrastructureError, OSError) as error:
@@ -130,7 +136,7 @@ class TerminalRunner:
             seed=seed,
             spans=(),
             messages=tuple(Message(role="user", content=stage.instruction) for stage in task.stages),
-            events=(),
+            events=tuple(events),
             outcome=outcome,
             reason=reason,
             cause=cause,
@@ -151,6 +157,7 @@ class TerminalRunner:
         image: Image,
         scores: Scores,
         results: list[StageResult],
+        events: list[ToolEvent],
         seed: int,
     ) -> tuple[EndReason, str]:
         """Walk through the stages; the reason and detail of the first end that was no ordinary one."""
@@ -159,6 +166,7 @@ class TerminalRunner:
         for place, stage in enumerate(task.stages):
             begun = state.then(_given(task, stage, image))
             ended = await self._policy_stage(task, stage, policy, image, begun, seed)
+            events += recount(ended.words, ended.program, ended.changes or (), stage=place, first=len(events))
             if ended.detail:
                 details.append(f"{stage.name}: {ended.detail}" if stage.name else ended.detail)
             ending = ended.reason if ending is EndReason.FINISHED else ending
@@ -218,7 +226,19 @@ class TerminalRunner:
                 env = _env(task, stage, image, account, move, seed)
                 await _set_up(box, task, stage, image, env)
                 result = await _act(box, move, env, timeout_s)
-                return await _ended(box, result, tuple(leave_out), spec.limits.disk_bytes)
+                ended = await _ended(box, result, tuple(leave_out), spec.limits.disk_bytes)
+        return msgspec.structs.replace(ended, words=move.command, program=_text_of(task, move))
+
+
+def _text_of(task: TerminalTask, move: Move) -> bytes:
+    """The program of a move: the policy's own, or the file of the task's folder that its command runs."""
+    if move.program or not move.command:
+        return move.program
+    source = _source(task, move.placements, move.command[-1])
+    try:
+        return Path(task.folder, source).read_bytes() if source else b""
+    except OSError:
+        return b""
 
 
 def _given(task: TerminalTask, stage: TaskStep, image: Image) -> list[Written]:
