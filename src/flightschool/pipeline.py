@@ -21,6 +21,7 @@ from flightschool.stations import (
     Tell,
     admit,
     audit,
+    canary_tasks,
     candidates,
     collect,
     control_settings,
@@ -30,6 +31,7 @@ from flightschool.stations import (
     make_harness,
     open_pilot,
     run_name,
+    scan_run,
     training_settings,
     write_up,
 )
@@ -60,7 +62,8 @@ def run_job(
     environment, collected = collect(space, settings.environment, tell)
     audits = audit(store, environment, reward, tell)
     frozen = freeze(store, environment, settings.suite, settings.seed, tell)
-    found = candidates(store, environment, frozen)
+    canaries = canary_tasks(store, environment, frozen, settings.canaries, tell)
+    found = candidates(store, environment, frozen, settings.waiver, canaries)
     run = run_name(job, settings, environment, model)
     checkride = Checkride(store, frozen.suite, environment, reward, settings, tell)
 
@@ -91,7 +94,17 @@ def run_job(
 
     training = training_settings(settings, elapsed_s=time.monotonic() - started, measuring_s=measuring_s)
     trained = fly(
-        space, environment, reward, admission, run=run, model=start, settings=training, tell=tell, harness=harness
+        space,
+        environment,
+        reward,
+        admission,
+        run=run,
+        model=start,
+        settings=training,
+        tell=tell,
+        harness=harness,
+        canaries=canaries,
+        canary_share=settings.canaries.share,
     )
     after = checkride.fly(open_pilot(Path(trained.model), f"run:{run}", settings), f"{run}-after")
 
@@ -107,6 +120,7 @@ def run_job(
     flown = Flown(
         collected=collected,
         audits=audits,
+        scan=scan_run(space, environment, run, canaries),
         frozen=frozen,
         funnel=admission.funnel,
         imitation=imitation,

@@ -709,6 +709,12 @@ class Finding(Record, frozen=True, kw_only=True):
     severity: Severity
     what: str
     evidence: str = ""
+    actions: tuple[Message, ...] = ()
+    """Assistant messages that show it again, played alone at the task; empty where nothing has to be played."""
+    confidence: float = 1.0
+    """0..1: 1 for what was executed."""
+    mend: str = ""
+    """What the author of the environment should change."""
 
 
 class AuditVerdict(StrEnum):
@@ -732,6 +738,10 @@ class TaskAudit(Record, frozen=True, kw_only=True):
     verifier_digest: str
     verdict: AuditVerdict
     findings: tuple[Finding, ...] = ()
+    num_repeats: int = 0
+    """Plays of the reference solution, each in a fresh world."""
+    flake_bound: float = 1.0
+    """Exact upper bound (95 %) of the share of plays that end in another state or verdict."""
 
 
 class ScreeningDecision(Record, frozen=True, kw_only=True):
@@ -744,7 +754,8 @@ class ScreeningDecision(Record, frozen=True, kw_only=True):
     num_scored: int
     mean_reward: float
     signal_probability: float
-    """Posterior probability that a group of the training size carries reward variance."""
+    """Posterior probability that a group of the training size carries reward variance, freed of the verifier's errors
+    where these are known from reviews."""
     admitted: bool
     reason: str
 

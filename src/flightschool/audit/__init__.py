@@ -6,19 +6,33 @@ probes have seen and none accuses is ``sound``, and only sound tasks train.
 """
 
 from flightschool.audit.auditing import Progress, audit_environment
-from flightschool.audit.gate import AuditIndex, require_sound, save_audits
+from flightschool.audit.gate import (
+    AuditIndex,
+    FolderTask,
+    folder_audits,
+    require_sound,
+    require_sound_folders,
+    save_audits,
+    save_folder_audit,
+)
 from flightschool.audit.probes import REQUIRED
 from flightschool.audit.records import ProbeReport
 from flightschool.audit.verdicts import environment_wide, verdict_of
+from flightschool.audit.viewing import view_environment
 
 __all__ = [
     "REQUIRED",
     "AuditIndex",
+    "FolderTask",
     "ProbeReport",
     "Progress",
     "audit_environment",
     "environment_wide",
+    "folder_audits",
     "require_sound",
+    "require_sound_folders",
     "save_audits",
+    "save_folder_audit",
     "verdict_of",
+    "view_environment",
 ]

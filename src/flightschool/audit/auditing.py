@@ -13,14 +13,19 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from flightschool.audit.examination import Examination, Examiner, Play
+import msgspec
+
+from flightschool.audit.examination import PLAY_S, Examination, Examiner, Play
+from flightschool.audit.limits import OutOfTimeError, time_limit
+from flightschool.audit.mends import mend_of
 from flightschool.audit.neighbourhood import Neighbourhood
-from flightschool.audit.probes import PROBES, REQUIRED, ceiling, regrade
+from flightschool.audit.probes import PROBES, REQUIRED, ceiling, flake, regrade
 from flightschool.audit.records import ProbeReport
 from flightschool.audit.verdicts import verdict_of, verifier_digest
 from flightschool.protocols import Environment, RewardComposition
-from flightschool.records import AuditVerdict, Finding, Severity, Task, TaskAudit
+from flightschool.records import AuditVerdict, Finding, JudgeCheck, Severity, Task, TaskAudit
 from flightschool.verification import SeparateGrader
+from flightschool.verification.verifier import rules_in
 
 __all__ = ["Progress", "audit_environment"]
 
@@ -40,6 +45,7 @@ def audit_environment(
     progress: Progress | None = None,
     separate_process: bool = True,
     num_workers: int = 1,
+    repeats: int = 20,
 ) -> tuple[TaskAudit, ...]:
     """Audit tasks of an environment.
 
@@ -51,13 +57,15 @@ def audit_environment(
         progress: told after each batch of tasks.
         separate_process: judge again in a separate process; without it no task can be called sound.
         num_workers: examiners side by side, as forked processes; call with 1 where threads of others hold locks.
+        repeats: plays of each reference solution, at least 2; after n that agree the flake rate lies below
+            1 − 0.05^(1/n) with 95 % confidence.
 
     Returns:
         One audit a task, in the order of the tasks.
     """
     chosen = tuple(environment.tasks() if tasks is None else tasks)
     neighbourhood = Neighbourhood(environment, seed)
-    desk = _Desk(environment, composition, neighbourhood, seed, separate_process)
+    desk = _Desk(environment, composition, neighbourhood, seed, separate_process, max(2, repeats))
     reports: dict[str, list[ProbeReport]] = {task.id: [] for task in chosen}
     habits: dict[str, ceiling.HabitPasses] = {}
     num_done = 0
@@ -69,7 +77,7 @@ def audit_environment(
         if progress is not None:
             progress(num_done, len(chosen))
     _ceiling(habits, neighbourhood, environment, reports)
-    return tuple(_audit(task, environment, neighbourhood, reports[task.id]) for task in chosen)
+    return tuple(_audit(task, environment, neighbourhood, reports[task.id], desk.repeats) for task in chosen)
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,7 @@ class _Desk:
     neighbourhood: Neighbourhood
     seed: int
     separate_process: bool
+    repeats: int
 
 
 @dataclass
@@ -117,10 +126,11 @@ def _examine_inherited(batch: Sequence[Task]) -> _Batch:
 def _examine_batch(desk: _Desk, batch: Sequence[Task]) -> _Batch:
     found = _Batch(reports={task.id: [] for task in batch}, habits={})
     evidence: list[tuple[str, Play]] = []
-    examiner, grader = Examiner(desk.environment, desk.composition), SeparateGrader()
+    examiner = Examiner(desk.environment, desk.composition)
+    grader = SeparateGrader(pass_env=_keys_of_judges(desk.neighbourhood, batch))
     try:
         for task in batch:
-            exam = _examine(task, examiner, desk.neighbourhood, desk.seed, found.reports[task.id])
+            exam = _examine(task, examiner, desk, found.reports[task.id])
             if exam is not None:
                 found.habits[task.id] = (task.stratum, exam.habit_passes)
                 evidence += _evidence(exam)
@@ -132,23 +142,35 @@ def _examine_batch(desk: _Desk, batch: Sequence[Task]) -> _Batch:
     return found
 
 
-def _examine(
-    task: Task, examiner: Examiner, neighbourhood: Neighbourhood, seed: int, reports: list[ProbeReport]
-) -> Examination | None:
+def _keys_of_judges(neighbourhood: Neighbourhood, batch: Sequence[Task]) -> tuple[str, ...]:
+    """Environment variables without which the separate process could not ask the judges that the checks name."""
+    references = (neighbourhood.references[task.id] for task in batch if task.id in neighbourhood.references)
+    rules = (rule for reference in references for check in reference.checks for rule in rules_in(check.rule))
+    return tuple(sorted({rule.key_env for rule in rules if isinstance(rule, JudgeCheck) and rule.key_env}))
+
+
+def _examine(task: Task, examiner: Examiner, desk: _Desk, reports: list[ProbeReport]) -> Examination | None:
     """Run the probes of single tasks; None when there is nothing to examine with."""
+    neighbourhood = desk.neighbourhood
     if task.id not in neighbourhood.references:
         error = neighbourhood.unreadable.get(task.id, "not a task of the environment")
         reports.append(ProbeReport(probe="reference", error=error))
         return None
     try:
-        world = examiner.environment.open(task)
-        initial_state = world.snapshot()
-        world.close()
-    except Exception as error:  # noqa: BLE001  a world that cannot be opened belongs to the examined, not to us
+        with time_limit(PLAY_S):
+            world = examiner.environment.open(task)
+            initial_state = world.snapshot()
+            world.close()
+    except (Exception, OutOfTimeError) as error:  # noqa: BLE001  a world that cannot be opened belongs to the examined, not to us
         reports.append(ProbeReport(probe="open", error=f"{type(error).__name__}: {error}"))
         return None
     exam = Examination(
-        task=task, examiner=examiner, neighbourhood=neighbourhood, seed=seed, initial_state=initial_state
+        task=task,
+        examiner=examiner,
+        neighbourhood=neighbourhood,
+        seed=desk.seed,
+        initial_state=initial_state,
+        repeats=desk.repeats,
     )
     reports.extend(_run(probe.name, partial(probe.run, exam)) for probe in PROBES)
     return exam
@@ -197,9 +219,10 @@ def _ceiling(
 
 
 def _audit(
-    task: Task, environment: Environment, neighbourhood: Neighbourhood, reports: Sequence[ProbeReport]
+    task: Task, environment: Environment, neighbourhood: Neighbourhood, reports: Sequence[ProbeReport], repeats: int
 ) -> TaskAudit:
-    findings = [finding for report in reports for finding in report.findings]
+    findings = [msgspec.structs.replace(f, mend=mend_of(f.probe)) for report in reports for f in report.findings]
+    agreed = any(report.probe == flake.NAME and not report.error and not report.findings for report in reports)
     findings += [_unfinished(report.probe, report.error) for report in reports if report.error]
     reported = {report.probe for report in reports}
     findings += [_unfinished(name, "the probe was not run") for name in REQUIRED if name not in reported]
@@ -211,6 +234,8 @@ def _audit(
         verifier_digest=verifier_digest(reference),
         verdict=verdict_of(reports, REQUIRED) if reference is not None else AuditVerdict.UNAUDITED,
         findings=tuple(findings),
+        num_repeats=repeats if agreed else 0,
+        flake_bound=1.0 - 0.05 ** (1.0 / repeats) if agreed else 1.0,
     )
 
 

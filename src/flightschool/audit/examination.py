@@ -7,18 +7,21 @@ is what a policy would find.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from flightschool.audit.limits import OutOfTimeError, time_limit
 from flightschool.audit.mutants import Mutant, is_equivalent, mutants_of
 from flightschool.audit.neighbourhood import Neighbourhood
 from flightschool.audit.values import values_in
 from flightschool.digest import derive_seed, digest
-from flightschool.errors import InfrastructureError
+from flightschool.errors import FlightschoolError, InfrastructureError
 from flightschool.protocols import Environment, RewardComposition
 from flightschool.records import (
     Attempt,
+    EndReason,
     Evidence,
     Message,
     Outcome,
@@ -28,10 +31,12 @@ from flightschool.records import (
     ToolSpec,
 )
 from flightschool.rollouts import EpisodeRunner, MessagesPolicy, Policy
+from flightschool.verification import CheckVerifier
 
-__all__ = ["Examination", "Examiner", "Play", "turns_of"]
+__all__ = ["PLAY_S", "Examination", "Examiner", "Play", "turns_of"]
 
-NUM_RERUNS = 2
+PLAY_S = 30.0
+"""Real seconds that one play may take where nothing waits for sandboxes or models; plays take milliseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +50,24 @@ class Play:
     def success(self) -> bool:
         """Whether the reward calls it a success."""
         return self.attempt.reward is not None and self.attempt.reward.success
+
+    @property
+    def actions(self) -> tuple[Message, ...]:
+        """Assistant messages that do the same again, one a turn, the closing one last."""
+        turns: dict[int, list[ToolCall]] = {}
+        for event in self.attempt.events:
+            turns.setdefault(event.turn, []).append(event.call)
+        calls = [Message(role="assistant", tool_calls=tuple(turns[turn])) for turn in sorted(turns)]
+        declined = self.attempt.reason is EndReason.DECLINED  # nothing is said after it
+        return (*calls, *(() if declined else (Message(role="assistant", content=self.evidence.answer),)))
+
+    @property
+    def told(self) -> str:
+        """What was done, in words: calls and reward."""
+        calls = "; ".join(f"{e.call.name} {e.call.arguments}" for e in self.attempt.events) or "no call"
+        answer = f", closing with {self.evidence.answer[:200]!r}"
+        reward = self.attempt.reward
+        return calls[:600] + answer + ("" if reward is None else f": reward {reward.total:.2f}")
 
     @property
     def passed(self) -> tuple[tuple[str, bool], ...]:
@@ -76,15 +99,18 @@ class Examiner:
         self._runner = EpisodeRunner(environment, composition, run="audit", keep_blob=self._keep)
         self._loop = asyncio.new_event_loop()
 
-    def play(self, task: Task, policy: Policy, seed: int, initial_state: bytes) -> Play:
+    def play(self, task: Task, policy: Policy, seed: int, initial_state: bytes, limit_s: float | None = None) -> Play:
         """One attempt.
 
         Raises:
-            InfrastructureError: the world or the grader broke: the probe proves nothing.
+            InfrastructureError: the world or the grader broke, or hangs: the probe proves nothing.
         """
-        attempt = self._loop.run_until_complete(
-            self._runner.attempt(task, policy, group=f"audit:{task.id}", index=0, seed=seed)
-        )
+        playing = self._runner.attempt(task, policy, group=f"audit:{task.id}", index=0, seed=seed)
+        try:
+            with time_limit(limit_s):
+                attempt = self._loop.run_until_complete(playing)
+        except OutOfTimeError as error:
+            raise hangs(task.id, limit_s) from error
         end_state = self._states.pop(attempt.end_state, b"")
         if attempt.outcome is Outcome.INFRA_FAILURE:
             raise InfrastructureError(
@@ -109,6 +135,16 @@ class Examiner:
         key = digest(data)
         self._states[key] = data
         return key
+
+
+def hangs(task_id: str, limit_s: float | None) -> InfrastructureError:
+    """What is told of a world or a check that does not end."""
+    return InfrastructureError(
+        f"a tool or a check did not end within {limit_s:g} s" if limit_s else "a tool or a check did not end",
+        where=f"task {task_id}",
+        expected="tools and checks that end",
+        mend="mend the environment, then audit again",
+    )
 
 
 def final_answer(messages: Sequence[Message]) -> str:
@@ -136,8 +172,12 @@ class Examination:
     neighbourhood: Neighbourhood
     seed: int
     initial_state: bytes
+    repeats: int = 3
+    """Plays of the oracle in all."""
     habit_passes: dict[str, bool] = field(default_factory=dict)
     """Stratum → whether its habit passed this task; read by the ceiling."""
+    hung: bool = False
+    """Whether a play did not end."""
     played: dict[str, Play] = field(default_factory=dict)
     """Mutants played so far, by name."""
 
@@ -161,8 +201,29 @@ class Examination:
         return self.play_policy(MessagesPolicy({self.task.id: turns}, name), seed=seed)
 
     def play_policy(self, policy: Policy, *, seed: int | None = None) -> Play:
-        """Play any scripted policy."""
-        return self.examiner.play(self.task, policy, self.seed if seed is None else seed, self.initial_state)
+        """Play any scripted policy. Where one play hung, no other is tried: each would take as long.
+
+        Raises:
+            InfrastructureError: see ``Examiner.play``.
+        """
+        if self.hung:
+            raise hangs(self.task.id, PLAY_S)
+        started = time.monotonic()
+        try:
+            limit_s = None if self.waits else PLAY_S
+            return self.examiner.play(
+                self.task, policy, self.seed if seed is None else seed, self.initial_state, limit_s
+            )
+        finally:
+            self.hung = not self.waits and time.monotonic() - started >= PLAY_S
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether the checks wait for sandboxes or models, which have limits of their own."""
+        try:
+            return CheckVerifier(self.reference.checks).waits
+        except FlightschoolError:  # not usable: every play says so
+            return False
 
     @cached_property
     def oracle(self) -> Play:
@@ -172,7 +233,7 @@ class Examination:
     @cached_property
     def reruns(self) -> tuple[Play, ...]:
         """The oracle again, under other seeds: other latencies, the same work."""
-        seeds = [derive_seed("audit-rerun", self.seed, number) for number in range(NUM_RERUNS)]
+        seeds = [derive_seed("audit-rerun", self.seed, number) for number in range(self.repeats - 1)]
         return tuple(self.play(self.reference.oracle, "oracle", seed=seed) for seed in seeds)
 
     @property
@@ -210,6 +271,8 @@ class Examination:
         return None
 
     def is_equivalent(self, play: Play) -> bool:
-        """Whether a play provably did the oracle's work."""
+        """Whether a play provably did the oracle's work; none did where no solution is known."""
+        if not self.reference.oracle:
+            return False
         own = (self.oracle.attempt.end_state, self.oracle.attempt.events)
         return is_equivalent(own, (play.attempt.end_state, play.attempt.events), self.reference)

@@ -1,23 +1,37 @@
 """The gate before training: only tasks with a sound audit of their present digest pass.
 
 Audits are kept by (environment, task digest, verifier digest): changing a word of the task or a cell of a check makes
-it a task that no one has audited.
+it a task that no one has audited. Audits of task folders are kept by the digest of the folder's content.
+
+A finding on the whole environment shuts the gate for the tasks that it spared, too: whether there is one is asked of
+*all* audits of the environment, not of those of the tasks at the gate, which would be the spared ones.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
+from flightschool.audit.terminal.records import FolderAudit
 from flightschool.audit.verdicts import environment_wide, verifier_digest
 from flightschool.errors import GateError
 from flightschool.governance import AuditLog, override
 from flightschool.protocols import Environment, Store
-from flightschool.records import AuditVerdict, Task, TaskAudit
+from flightschool.records import AuditVerdict, Finding, Task, TaskAudit
 
-__all__ = ["AuditIndex", "require_sound", "save_audits"]
+__all__ = [
+    "AuditIndex",
+    "FolderTask",
+    "folder_audits",
+    "require_sound",
+    "require_sound_folders",
+    "save_audits",
+    "save_folder_audit",
+]
 
 KIND = "audit"
+FOLDER_KIND = "folder-audit"
 MOST_NAMED = 12
 
 
@@ -25,6 +39,12 @@ def save_audits(store: Store, audits: Iterable[TaskAudit]) -> None:
     """Keep audits; an earlier audit of the same digests is replaced."""
     for audit in audits:
         store.put(KIND, _key(audit.environment, audit.task_digest, audit.verifier_digest), audit)
+
+
+def save_folder_audit(store: Store, audit: FolderAudit) -> None:
+    """Keep the audit of a task folder, unless its content could not be read; an earlier one of it is replaced."""
+    if audit.digest:
+        store.put(FOLDER_KIND, audit.digest, audit)
 
 
 class AuditIndex:
@@ -44,6 +64,11 @@ class AuditIndex:
         verifier = verifier_digest(self._environment.reference(task.id))
         key = _key(self._environment.name, task.digest, verifier)
         return self._store.get(KIND, key, TaskAudit) if self._store.has(KIND, key) else None
+
+    def all(self) -> tuple[TaskAudit, ...]:
+        """The audits of all tasks of the environment that have one as they are now."""
+        found = (self.find(task) for task in self._environment.tasks())
+        return tuple(audit for audit in found if audit is not None)
 
     def verdict(self, task: Task) -> AuditVerdict:
         """The task's verdict; ``unaudited`` when no audit is known."""
@@ -75,20 +100,92 @@ def require_sound(
         InputError: an override without a name or without a reason.
     """
     index = AuditIndex(store, environment)
-    found = [(task, index.find(task)) for task in tasks]
+    found = [(task.id, index.find(task)) for task in tasks]
+    return _pass(store, environment.name, found, environment_wide(index.all()), actor, reason)
+
+
+class FolderTask(Protocol):
+    """What the gate must know of a task folder (``environments.terminal.TerminalTask`` is one)."""
+
+    @property
+    def id(self) -> str:
+        """For people."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Of the folder's content."""
+        ...
+
+
+def folder_audits(store: Store, tasks: Iterable[FolderTask]) -> list[tuple[str, TaskAudit | None]]:
+    """(id, audit of the folder's present content, or None) of each task."""
+    return [
+        (task.id, _as_task(store.get(FOLDER_KIND, task.digest, FolderAudit), task))
+        if store.has(FOLDER_KIND, task.digest)
+        else (task.id, None)
+        for task in tasks
+    ]
+
+
+def require_sound_folders(
+    store: Store,
+    pool: str,
+    tasks: Sequence[FolderTask],
+    *,
+    among: Sequence[FolderTask] = (),
+    actor: str = "",
+    reason: str = "",
+) -> tuple[TaskAudit, ...]:
+    """Let task folders pass to training (see ``require_sound``).
+
+    Args:
+        store: the workspace's store, which ``flightschool audit`` wrote to.
+        pool: name of the pool, for the refusal and the log.
+        tasks: tasks that shall train.
+        among: all tasks of the pool; a flaw that half of these share shuts the gate. The tasks themselves by default.
+        actor: who overrides a refusal; needs ``reason``.
+        reason: why.
+
+    Raises:
+        GateError, InputError: as ``require_sound``.
+    """
+    whole = [audit for _, audit in folder_audits(store, among or tasks) if audit is not None]
+    return _pass(store, pool, folder_audits(store, tasks), environment_wide(whole), actor, reason)
+
+
+def _as_task(audit: FolderAudit, task: FolderTask) -> TaskAudit:
+    findings = (Finding(probe=f.flaw, severity=f.severity, what=f.what, evidence=f.observed) for f in audit.findings)
+    return TaskAudit(
+        environment=audit.path,
+        task=task.id,
+        task_digest=audit.digest,
+        verifier_digest="",
+        verdict=audit.verdict,
+        findings=tuple(findings),
+    )
+
+
+def _pass(
+    store: Store,
+    place: str,
+    found: Sequence[tuple[str, TaskAudit | None]],
+    wide: Sequence[Finding],
+    actor: str,
+    reason: str,
+) -> tuple[TaskAudit, ...]:
     audits = tuple(audit for _, audit in found if audit is not None)
     refused = [
-        f"{task.id} ({audit.verdict if audit is not None else AuditVerdict.UNAUDITED})"
+        f"{task} ({audit.verdict if audit is not None else AuditVerdict.UNAUDITED})"
         for task, audit in found
         if audit is None or audit.verdict is not AuditVerdict.SOUND
     ]
-    wide = environment_wide(audits)
     if not refused and not wide:
         return audits
-    refusal = _refusal(environment.name, refused, [finding.what for finding in wide])
+    refusal = _refusal(place, refused, [finding.what for finding in wide])
     if not (actor or reason):
         raise refusal
-    override(AuditLog(store), "audit", f"{environment.name}: {refusal.what}", actor, reason)
+    override(AuditLog(store), "audit", f"{place}: {refusal.what}", actor, reason)
     return audits
 
 

@@ -68,6 +68,10 @@ class Neighbourhood:
         reference = self.references.get(task.id)
         return reference.oracle if reference is not None else ()
 
+    def stratum(self, task: Task) -> list[Task]:
+        """Solved tasks of the task's stratum, itself among them."""
+        return [other for other in self._strata[task.stratum] if other.id in self.references]
+
     def siblings(self, task: Task, most: int) -> list[Task]:
         """Up to ``most`` solved tasks of the same family, else of the same stratum, drawn by the seed."""
         for group in (self._families[task.family], self._strata[task.stratum]):

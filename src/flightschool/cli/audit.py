@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from flightschool.cli import output
-from flightschool.cli.references import is_path, open_environment, workspace_if_any
+from flightschool.cli.references import is_path, is_url, open_environment, workspace_if_any
 from flightschool.cli.verb import verb
 
 if TYPE_CHECKING:
-    from flightschool.records import Finding, TaskAudit
+    from flightschool.records import Finding, Message, TaskAudit
 
 __all__ = ["register"]
 
@@ -28,13 +28,15 @@ def register(app: typer.Typer) -> None:
 
 def audit(
     paths: list[str] = typer.Argument(
-        ..., metavar="E|PATH...", help="An environment (name or .py), or folders of tasks or of many tasks."
+        ...,
+        metavar="E|PATH...",
+        help="An environment (name, .py or URL of a server), or folders of tasks or of many tasks.",
     ),
     task: list[str] = typer.Option([], "--task", help="Audit only this task of an environment; may be repeated."),
     seed: int = typer.Option(0, "--seed", help="Seed of the mutants and random policies."),
-    static: bool = typer.Option(False, "--static", help="Read task folders only; nothing is run, no task is sound."),
+    static: bool = typer.Option(False, "--static", help="Only read, run nothing; then no task is sound."),
     fix: Path | None = typer.Option(None, "--fix", help="Write repaired copies of task folders here, audited again."),
-    repeats: int = typer.Option(20, "--repeats", min=1, help="Plays of each folder's reference solution."),
+    repeats: int = typer.Option(20, "--repeats", min=1, help="Plays of each reference solution."),
     fresh: bool = typer.Option(
         False, "--fresh/--resume", help="Audit folders anew instead of going on after those finished earlier."
     ),
@@ -45,16 +47,16 @@ def audit(
     """
     from flightschool.errors import InputError
 
-    folders = [path for path in paths if is_path(path) and not path.partition("?")[0].endswith(".py")]
+    folders = [path for path in paths if _is_folder(path)]
     if not folders and len(paths) == 1:
-        if static or fix is not None:
+        if fix is not None:
             raise InputError(
-                "an environment is audited by playing in it",
-                where="--static" if static else "--fix",
+                "the checks of an environment are not rewritten",
+                where="--fix",
                 expected="folders of tasks",
-                mend="leave the option out",
+                mend="leave the option out; each finding proposes its mend",
             )
-        _audit_environment(paths[0], task, seed)
+        _audit_environment(paths[0], task, seed, repeats, static)
         return
     if len(folders) < len(paths):
         raise InputError(
@@ -72,8 +74,12 @@ def audit(
     audit_folders_verb(folders, static=static, fix=fix, repeats=repeats, fresh=fresh, seed=seed)
 
 
-def _audit_environment(environment: str, task: Sequence[str], seed: int) -> None:
-    from flightschool.audit import audit_environment, save_audits
+def _is_folder(path: str) -> bool:
+    return is_path(path) and not is_url(path) and not path.partition("?")[0].endswith(".py")
+
+
+def _audit_environment(environment: str, task: Sequence[str], seed: int, repeats: int, static: bool) -> None:
+    from flightschool.audit import audit_environment, save_audits, view_environment
     from flightschool.records import AuditVerdict
     from flightschool.verification import current_reward
 
@@ -81,10 +87,16 @@ def _audit_environment(environment: str, task: Sequence[str], seed: int) -> None
     world = open_environment(environment, space)
     tasks = [world.task(name) for name in task] or list(world.tasks())
     reward = current_reward(None if space is None else space.store)
-    with output.progress(f"auditing {world.name}", len(tasks)) as bar:
-        audits = audit_environment(world, composition=reward, tasks=tasks, seed=seed, progress=bar.tick)
+    if static:
+        audits = view_environment(world, tasks, seed)
+    else:
+        with output.progress(f"auditing {world.name}", len(tasks)) as bar:
+            audits = audit_environment(
+                world, composition=reward, tasks=tasks, seed=seed, progress=bar.tick, repeats=repeats
+            )
     if space is not None:
-        save_audits(space.store, audits)
+        if not static:  # what only was looked at must not replace what was played
+            save_audits(space.store, audits)
         space.close()
     counts = Counter(found.verdict.value for found in audits)
     _tell(audits, counts)
@@ -112,22 +124,29 @@ def _row(found: TaskAudit, environment: str) -> dict[str, Any]:
         "environment": found.environment,
         "task_digest": found.task_digest,
         "verifier_digest": found.verifier_digest,
+        "repeats": {"num": found.num_repeats, "flake_rate_below": found.flake_bound, "level": 0.95},
     }
 
 
 def _finding(found: Finding) -> dict[str, Any]:
-    """A finding of an environment: its probe is its class, and what was played is a list of calls."""
-    barring = found.severity.value == "barring"
-    actions = found.evidence.split("; ") if found.evidence and barring and "{" in found.evidence else []
+    """A finding of an environment: its probe is its class, and its actions are turns as a script has them."""
     return {
         "class": found.probe,
         "severity": found.severity.value,
-        "confirmed": barring,
+        "confirmed": found.severity.value == "barring",
         "what": found.what,
-        "evidence": {"actions": actions, "observed": found.evidence or found.what},
-        "mend": "",
+        "evidence": {"actions": [_turn(turn) for turn in found.actions], "observed": found.evidence or found.what},
+        "confidence": found.confidence,
+        "mend": found.mend,
         "probe": found.probe,
     }
+
+
+def _turn(turn: Message) -> list[dict[str, Any]] | str:
+    """As ``--policy script:FILE`` reads it."""
+    if not turn.tool_calls:
+        return turn.content
+    return [{"name": call.name, "arguments": call.arguments} for call in turn.tool_calls]
 
 
 def _tell(audits: Sequence[TaskAudit], counts: Counter[str]) -> None:

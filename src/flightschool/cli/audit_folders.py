@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["audit_folders_verb", "audit_row"]
 
-KIND = "folder-audit"
 MOST_SHOWN = 40
 
 
@@ -39,6 +38,7 @@ def audit_folders_verb(
         fresh: forget what was finished earlier.
         seed: of the plays.
     """
+    from flightschool.audit import save_folder_audit
     from flightschool.audit.terminal.auditing import audit_folders
     from flightschool.audit.terminal.journal import Journal, journal_name
 
@@ -59,8 +59,8 @@ def audit_folders_verb(
         def on_audit(audit: FolderAudit) -> None:
             rows.append(audit_row(audit))
             verdicts[audit.verdict.value] += 1
-            if space is not None and audit.digest:
-                space.store.put(KIND, audit.digest, audit)
+            if space is not None:
+                save_folder_audit(space.store, audit)
             slim = [msgspec.structs.replace(found, script="") for found in audit.findings]
             slims.append(msgspec.structs.replace(audit, findings=tuple(slim)))
             if fix is not None and audit.findings:

@@ -36,6 +36,7 @@ def build(
     name: str = typer.Option(..., "--name", help="Name of the environment."),
     state: Path | None = typer.Option(None, "--state", help="Folder of JSON files: the state the episodes began with."),
     code: str | None = typer.Option(None, "--code", help="Module or .py file whose functions answer tool calls."),
+    checks: Path | None = typer.Option(None, "--checks", help="TOML file of checks that judge the tasks too."),
 ) -> None:
     """Build an environment from recorded episodes, and print the share of recorded calls that it reproduces.
 
@@ -47,7 +48,7 @@ def build(
 
     check_name(name, "--name")
     with workspace() as space:
-        built = build_from_traces(load_traces(space.store, traces), name, state=state, code=code)
+        built = build_from_traces(load_traces(space.store, traces), name, state=state, code=code, checks=checks)
         record = save_environment(space.store, built)
     output.say(f"{name}: {record.num_tasks} tasks, {record.num_tools} tools, answered by {record.kind}")
     _tell_fidelity(record.fidelity)

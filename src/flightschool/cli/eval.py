@@ -78,13 +78,20 @@ def run(
 ) -> None:
     """Measure a policy on a frozen suite, with intervals."""
     from flightschool.evaluation import latency, summarise
+    from flightschool.governance import known_error
 
     with workspace() as space:
         frozen, world = _suite(space, suite)
         measured = _measure(space, frozen, world, policy_text, fault_profile(perturb), repeats, temperature, seed)
         sealed_kin = _sealed_kin(space, frozen, policy_text)
-    summary = summarise(measured)
+        known = known_error(space.store, measured.environment_digest)
+    summary = summarise(measured, error=None if known is None else (known.rho0, known.rho1))
     _tell(summary)
+    if known is not None:
+        output.say(
+            f"the verifier errs, by {known.num_reviewed} reviewed attempts (sheet {known.sheet}): passes wrong work "
+            f"with ρ0 = {known.rho0.value:.3f}, refuses right work with ρ1 = {known.rho1.value:.3f}"
+        )
     output.say(f"lineage: {measured.lineage}" + (f"; {sealed_kin}" if isinstance(sealed_kin, str) else ""))
     output.finish(
         {
@@ -92,6 +99,8 @@ def run(
             "suite": measured.suite,
             "policy": policy_text,
             "accuracy": _figure(summary, "success/weighted"),
+            "accuracy_corrected": _figure(summary, "success_corrected/weighted"),
+            "verifier_error": known,
             "latency": {**latency(measured), "mean": _figure(summary, "virtual_ms/weighted")},
             "risk": {
                 "violations": _figure(summary, "violations/weighted"),
@@ -190,7 +199,7 @@ def _measure(
     from flightschool.cli.ancestry import ancestry
     from flightschool.cli.runbook import PROFILE_KIND
     from flightschool.evaluation import evaluate, keep_run, kinship, load_design, require_design, summarise
-    from flightschool.governance import AuditLog
+    from flightschool.governance import AuditLog, known_error
     from flightschool.rollouts import Sampling
     from flightschool.verification import current_reward
 
@@ -245,7 +254,9 @@ def _measure(
     keep_run(space.store, measured, actor=actor())
     space.store.delete(STARTED_KIND, run_id)
     if measured.graded:
-        space.store.put(SUMMARY_KIND, measured.id, summarise(measured))  # opens at once, however long the run was
+        known = known_error(space.store, measured.environment_digest)
+        summary = summarise(measured, error=None if known is None else (known.rho0, known.rho1))
+        space.store.put(SUMMARY_KIND, measured.id, summary)  # opens at once, however long the run was
     return measured
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "existing_path",
     "fault_profile",
     "is_path",
+    "is_url",
     "open_environment",
     "policy",
     "reopen_environment",
@@ -36,6 +37,11 @@ REFERENCE_KIND = "environment-reference"
 def is_path(reference: str) -> bool:
     """Whether the word is a path rather than a name in the workspace."""
     return "/" in reference or reference.startswith(".")
+
+
+def is_url(reference: str) -> bool:
+    """Whether the word is the address of a server: an environment that is served."""
+    return reference.startswith(("http://", "https://"))
 
 
 def check_name(name: str, option: str) -> str:
@@ -92,7 +98,8 @@ class EnvironmentReference(Record, frozen=True, kw_only=True):
 
 
 def open_environment(reference: str, space: Workspace | None, *, whole: bool = False) -> Environment:
-    """The environment by name, by name with options (``desk?seed=3``), or by the path of a module that builds it.
+    """The environment by name, by name with options (``desk?seed=3``), by the address of a server, or by the path of a
+    module that builds it.
 
     Without the tasks that this workspace has sealed, unless the ``whole`` is asked for (to open what was sealed).
 
@@ -101,7 +108,7 @@ def open_environment(reference: str, space: Workspace | None, *, whole: bool = F
         InputError: a path that is no module, or code that gives no environment.
         GateError: the environment still holds what was sealed from it.
     """
-    if is_path(reference.partition("?")[0]):
+    if is_path(reference.partition("?")[0]) and not is_url(reference):
         from flightschool.environments.from_traces import open_code
 
         existing_path(reference, "environment")

@@ -12,11 +12,11 @@ from flightschool.cli import output
 from flightschool.cli.references import actor, check_name, workspace
 from flightschool.cli.review_pool import By, Pool, find_attempt
 from flightschool.cli.review_shown import attempt_row, tell_attempt
+from flightschool.cli.scans import finding_row, tell_findings
 from flightschool.cli.verb import group, verb
 from flightschool.errors import InputError
 
 if TYPE_CHECKING:
-    from flightschool.audit.trajectories import TrajectoryFinding
     from flightschool.governance import ReviewItem, ReviewRates, ReviewSheet
     from flightschool.records import ReviewLabel
     from flightschool.statistics import Interval
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 MOST_SHOWN = 20
-MOST_NAMED = 100
-"""Attempts and tasks that one finding names under ``--json``; their number is always told."""
 
 
 def register(app: typer.Typer) -> None:
@@ -122,6 +120,7 @@ def _sheet(space: Workspace, target: str, only_env: bool, num: int, seed: int, b
         seed=seed,
         by=by,
         num_unjudged=num_unjudged,
+        environments=pool.digests(),
         made_by=actor(),
     )
     return save_sheet(space.store, drawn)
@@ -176,6 +175,8 @@ def _rates_row(rates: ReviewRates) -> dict[str, Any]:
         "rho1": None if error is None else error.rho1,
         "num_reviewed": 0 if error is None else error.num_reviewed,
         "num_hacks": 0 if error is None else error.num_hacks,
+        "pass_rate": rates.pass_rate,
+        "right": rates.right,
         "num_pool": rates.num_pool,
         "num_unspoken": rates.num_unspoken,
         "disputed": rates.disputed,
@@ -202,6 +203,8 @@ def _tell_rates(rates: ReviewRates) -> None:
     if rates.error is not None:
         output.say(f"false positives (ρ0): {_rate(rates.error.rho0, 'no wrong work was seen')}")
         output.say(f"false negatives (ρ1): {_rate(rates.error.rho1, 'no right work was seen')}")
+        right = _rate(rates.right, "not known")
+        output.say(f"right work in the pool: {right}; the verifier passed {rates.pass_rate:.3f}")
         output.say(f"{rates.error.num_reviewed} labelled, {rates.error.num_hacks} of them hacks")
     if rates.error is not None and rates.num_unspoken:
         output.say(f"not spoken for: {rates.num_unspoken} of {rates.num_pool} attempts, in strata without a label")
@@ -285,7 +288,7 @@ def scan(
         with output.progress(f"scanning {pool.name}"):
             findings, num, num_passes, untried = pool.scan(tuple(canary), seed)
     suspicious = [finding for finding in findings if finding.severity.value != "info"]
-    _tell_findings(findings)
+    tell_findings(findings)
     output.say(f"{num} attempts, {num_passes} passes, {len(suspicious)} findings")
     for name, why in pool.strangers.items():
         output.say(f"{name} cannot be opened any more, rules that need its solutions were silent: {why}")
@@ -297,31 +300,8 @@ def scan(
             "canaries_untried": untried,
             "num_attempts": num,
             "num_passes": num_passes,
-            "findings": [_finding_row(finding) for finding in findings],
+            "findings": [finding_row(finding) for finding in findings],
             "unknown_environments": pool.strangers,
         },
         fell_short=bool(suspicious),
     )
-
-
-def _finding_row(finding: TrajectoryFinding) -> dict[str, Any]:
-    return {
-        "rule": finding.rule,
-        "severity": finding.severity.value,
-        "what": finding.what,
-        "evidence": finding.evidence,
-        "num_attempts": len(finding.attempts),
-        "attempts": finding.attempts[:MOST_NAMED],
-        "num_tasks": len(finding.tasks),
-        "tasks": finding.tasks[:MOST_NAMED],
-    }
-
-
-def _tell_findings(findings: Sequence[TrajectoryFinding]) -> None:
-    for finding in findings:
-        style = "red" if finding.severity.value == "barring" else "yellow"
-        output.say(f"{finding.severity.value}: {finding.what} ({finding.rule})", style=style)
-        output.say(f"  {finding.evidence}")
-        if finding.attempts:
-            more = f" and {len(finding.attempts) - 1} more" if len(finding.attempts) > 1 else ""
-            output.say(f"  {finding.attempts[0]}{more}")

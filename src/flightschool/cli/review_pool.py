@@ -56,6 +56,10 @@ class Pool:
         """Names of the environments seen so far."""
         return tuple(sorted({name for name, _ in self._opened}))
 
+    def digests(self) -> tuple[str, ...]:
+        """Digests of the environments seen so far."""
+        return tuple(sorted({digest for _, digest in self._opened}))
+
     def attempts(self) -> Iterator[Attempt]:
         """All attempts, each id once."""
         seen: set[str] = set()

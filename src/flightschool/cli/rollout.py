@@ -11,7 +11,9 @@ import typer
 
 from flightschool.cli import output
 from flightschool.cli.references import fault_profile, is_path, open_environment, policy, workspace_if_any
+from flightschool.cli.scans import finding_row, keep_scan, scan_made, tell_findings
 from flightschool.cli.verb import verb
+from flightschool.errors import InputError
 
 if TYPE_CHECKING:
     from flightschool.records import Attempt, Task
@@ -30,6 +32,7 @@ def rollout(
         ..., "--policy", help="oracle, noop, random, constant:FILE, script:FILE, model:DIR or run:RUN\\[@STEP]."
     ),
     num: int = typer.Option(8, "-n", "--num", min=1, help="Episodes; tasks repeat when there are fewer of them."),
+    task: list[str] = typer.Option([], "--task", help="Only this task of an environment; may be repeated."),
     perturb: str | None = typer.Option(None, "--perturb", help="Fault profile: clean, noisy, storm, or a path."),
     seed: int = typer.Option(0, "--seed", help="Same seed, same episodes."),
     keep_output: bool = typer.Option(False, "--keep-output", help="Keep end states; of task folders tell output."),
@@ -38,8 +41,13 @@ def rollout(
     if is_path(environment) and Path(environment).is_dir():
         from flightschool.cli.rollout_folders import rollout_folders
 
+        if task:
+            raise InputError(
+                "tasks of folders are named by their paths", where="--task", expected="a path", mend="name the folder"
+            )
         rollout_folders(Path(environment), policy_text, num=num, seed=seed, perturb=perturb, keep_output=keep_output)
         return
+    from flightschool.audit.trajectories import facts_of
     from flightschool.rollouts import EpisodeRunner, run_attempts
     from flightschool.verification import current_reward
 
@@ -47,7 +55,7 @@ def rollout(
     profile = fault_profile(perturb)
     world = open_environment(environment, space)
     chosen = policy(policy_text, world, space)
-    tasks = spread(world.tasks(), num, seed)
+    tasks = spread([world.task(name) for name in task] or world.tasks(), num, seed)
     run = "rollout"
     if space is not None:
         from flightschool.cli.runbook import open_rollout
@@ -58,13 +66,17 @@ def rollout(
     runner = EpisodeRunner(world, reward, run=run, keep_blob=keep)
     with output.progress(f"{chosen.name} in {world.name}", len(tasks)) as bar:
         attempts = run_attempts(runner, tasks, chosen, seed=seed, weather_profile=profile, on_attempt=bar.tick)
+    store = None if space is None else space.store
+    findings = scan_made(attempts, facts_of(world, {t.id: t for t in tasks}.values()), store, world.name)
     if space is not None:
         space.store.put_many(("attempt", attempt.id, attempt) for attempt in attempts)
+        keep_scan(space.store, run, findings)
         space.close()
     else:
         output.say("not in a workspace: the episodes are shown, not kept")
     summary = _summary(attempts, run, profile.label if profile else "clean")
     _tell(attempts, summary)
+    tell_findings(findings)
     output.finish(
         {
             "env": world.name,
@@ -72,6 +84,7 @@ def rollout(
             "seed": seed,
             "episodes": [episode_row(attempt) for attempt in attempts],
             "summary": summary,
+            "scan": [finding_row(finding) for finding in findings],
         },
         fell_short=summary["num_scored"] + summary["num_policy_failures"] == 0,
     )
@@ -80,7 +93,6 @@ def rollout(
 def spread(tasks: Sequence[Task], num: int, seed: int) -> list[Task]:
     """``num`` tasks in a seeded order, stratum by stratum in turn; they repeat once all were taken."""
     from flightschool.digest import derive_random
-    from flightschool.errors import InputError
 
     if not tasks:
         raise InputError("the environment has no tasks", expected="at least one task", mend="build it from more traces")

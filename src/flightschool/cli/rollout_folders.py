@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flightschool.cli import output
 from flightschool.cli.references import fault_profile, workspace_if_any
+from flightschool.cli.scans import finding_row, keep_scan, scan_made, tell_findings
 
 if TYPE_CHECKING:
     from flightschool.environments.terminal import TerminalTask, UnreadableTask
@@ -26,7 +27,7 @@ def rollout_folders(
 ) -> None:
     """Let a policy attempt the tasks of a folder, and finish the verb."""
     from flightschool.errors import InputError
-    from flightschool.rollouts.terminal import find_tasks, parse_policy, run_episodes
+    from flightschool.rollouts.terminal import Episode, find_tasks, parse_policy, run_episodes
 
     if fault_profile(perturb) is not None:
         raise InputError(
@@ -41,14 +42,19 @@ def rollout_folders(
         results = run_episodes(
             tasks, policy, num=num, seed=seed, run=run, images=_images(space), keep_blob=keep, on_result=bar.tick
         )
+    made = [result.attempt for result in results if isinstance(result, Episode)]
+    findings = scan_made(made, {}, None if space is None else space.store, str(path))
     if space is not None:
         _keep(space, results)
+        keep_scan(space.store, run, findings)
         space.close()
     rows = [result_row(result, keep_output) for result in results]
     summary = _summary(rows, run)
     _tell(rows, summary)
+    tell_findings(findings)
+    scan = [finding_row(finding) for finding in findings]
     output.finish(
-        {"env": str(path), "policy": policy_text, "seed": seed, "episodes": rows, "summary": summary},
+        {"env": str(path), "policy": policy_text, "seed": seed, "episodes": rows, "summary": summary, "scan": scan},
         fell_short=summary["num_scored"] + summary["num_policy_failures"] == 0,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,13 @@ import typer
 from flightschool.cli import output
 from flightschool.cli.references import reopen_environment, workspace
 from flightschool.cli.runbook import ROLLOUT_KIND, RolloutRun, recorded_profile
+from flightschool.cli.scans import finding_row, kept_scan, tell_findings
 from flightschool.cli.verb import group, verb
 from flightschool.errors import NotFoundError
 
 if TYPE_CHECKING:
+    from flightschool.audit.trajectories import TrajectoryFinding
+    from flightschool.governance import Override
     from flightschool.records import Attempt
     from flightschool.rollouts import Replay
     from flightschool.store import Workspace
@@ -54,8 +57,9 @@ def show(run: str = typer.Argument(..., metavar="R", help="A run.")) -> None:
     """Show one run: its settings, and its attempts or steps."""
     with workspace() as space:
         folder = space.run_dir(run)
+        waived, findings = _overrides(space), kept_scan(space.store, run)
         if (folder / "run.json").is_file():
-            _show_training(folder)
+            _show_training(folder, waived, findings)
             return
         record = space.store.get(ROLLOUT_KIND, run, RolloutRun)
         attempts = list(_attempts_of(space, run))
@@ -71,7 +75,23 @@ def show(run: str = typer.Argument(..., metavar="R", help="A run.")) -> None:
             for row in rows
         ],
     )
-    output.finish({"run": record, "episodes": rows})
+    _tell_overrides(waived)
+    tell_findings(findings)
+    scan = [finding_row(finding) for finding in findings]
+    output.finish({"run": record, "episodes": rows, "overrides": waived, "scan": scan})
+
+
+def _overrides(space: Workspace) -> tuple[Override, ...]:
+    """Every rule of the house that someone overrode in this workspace."""
+    from flightschool.governance import AuditLog, distinct, overrides
+
+    return distinct(overrides(AuditLog(space.store)))
+
+
+def _tell_overrides(waived: Sequence[Override]) -> None:
+    for row in waived:
+        told = f"{row.gate} gate overridden by {row.name} at {row.at}: “{row.reason}” ({row.subject[:200]})"
+        output.say(told, style="yellow")
 
 
 def replay(attempt: str = typer.Argument(..., metavar="ID", help="An attempt, as `runs show` names it.")) -> None:
@@ -207,7 +227,7 @@ def _training(folder: Path) -> dict[str, Any]:
     }
 
 
-def _show_training(folder: Path) -> None:
+def _show_training(folder: Path, waived: Sequence[Override], findings: Sequence[TrajectoryFinding]) -> None:
     from flightschool.training.folders import RunFolder
 
     files = RunFolder(folder)
@@ -218,7 +238,11 @@ def _show_training(folder: Path) -> None:
     columns = ("#step", "#success", "#reward", "#tokens", "#staleness")
     keys = ("step", "success", "reward_total", "completion_tokens", "staleness_mean")
     output.table("", columns, [[_short(step.get(key)) for key in keys] for step in steps])
-    output.finish({"run": summary, "steps": steps, "started_with": _started_with(files.start)})
+    _tell_overrides(waived)
+    started = _started_with(files.start)
+    tell_findings(findings)
+    scan = [finding_row(finding) for finding in findings]
+    output.finish({"run": summary, "steps": steps, "started_with": started, "overrides": waived, "scan": scan})
 
 
 def _started_with(path: Path) -> Any:

@@ -43,6 +43,7 @@ def screen(
 
     A task is admitted when a training group on it will probably hold both better and worse attempts.
     """
+    from flightschool.governance import known_error
     from flightschool.rollouts import EpisodeRunner, run_attempts
     from flightschool.screening import measure_funnel, save_decisions
     from flightschool.screening import screen as decide
@@ -53,6 +54,7 @@ def screen(
         profile = fault_profile(perturb)
         chosen = policy(policy_text, world, space)
         candidates, tasks, num_sound = _pool(world, space.store, reason)
+        known = known_error(space.store, world.digest)
         runner = EpisodeRunner(world, current_reward(space.store), run="screening")
         with output.progress(f"screening {world.name}", budget) as bar:
 
@@ -67,6 +69,7 @@ def screen(
                 budget=budget,
                 threshold=threshold,
                 seed=seed,
+                noise=(0.0, 0.0) if known is None else known.noise,
             )
         save_decisions(space.store, decisions)
     funnel = measure_funnel(candidates, num_sound, decisions)
@@ -75,8 +78,17 @@ def screen(
         f"{funnel.pool} in the pool, {funnel.sound} sound, {funnel.screened} screened with {funnel.num_rollouts} "
         f"rollouts, {funnel.admitted} admitted"
     )
+    if known is not None:
+        output.say(f"signal is freed of the verifier's errors, as sheet {known.sheet} measured them")
     output.finish(
-        {"env": world.name, "policy": policy_text, "seed": seed, "tasks": decisions, "funnel": funnel},
+        {
+            "env": world.name,
+            "policy": policy_text,
+            "seed": seed,
+            "tasks": decisions,
+            "funnel": funnel,
+            "verifier_error": known,
+        },
         fell_short=funnel.admitted == 0,
     )
 

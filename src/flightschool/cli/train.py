@@ -72,6 +72,7 @@ def rooted(settings: JobSettings, folder: Path) -> JobSettings:
             "traces": traces,
             "state": (folder / table.state).resolve() if table.state is not None else None,
             "code": path(table.code) if table.code is not None else None,
+            "checks": (folder / table.checks).resolve() if table.checks is not None else None,
         }
     )
     weather = {key: path(value) for key, value in settings.faults.model_dump().items()}

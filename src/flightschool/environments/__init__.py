@@ -6,6 +6,7 @@ or a team's own tool code does. ``check_environment`` says what is wrong with an
 
 from flightschool.environments.checking import check_environment
 from flightschool.environments.code_world import CodeWorld, load_code
+from flightschool.environments.declared import Declaration, DeclaredCheck, DeclaredEnvironment, load_declaration
 from flightschool.environments.fidelity import Agreement, Fidelity, Mismatch, verify_fidelity
 from flightschool.environments.from_traces import BuiltEnvironment, LeftOut, build_from_traces
 from flightschool.environments.grouping import group_trials
@@ -31,6 +32,9 @@ __all__ = [
     "BuiltEnvironment",
     "CodeWorld",
     "Coverage",
+    "Declaration",
+    "DeclaredCheck",
+    "DeclaredEnvironment",
     "EnvironmentRecord",
     "Fidelity",
     "InventoryEntry",
@@ -49,6 +53,7 @@ __all__ = [
     "environment_names",
     "group_trials",
     "load_code",
+    "load_declaration",
     "load_environment",
     "load_record",
     "record_answers",

@@ -15,6 +15,7 @@ import msgspec
 
 from flightschool.digest import digest as content_digest
 from flightschool.environments.code_world import ToolFunction, load_code, source_digest, tool_functions
+from flightschool.environments.declared import DeclaredEnvironment, load_declaration
 from flightschool.environments.fidelity import Fidelity, verify_fidelity
 from flightschool.environments.grouping import families, group_trials, strata
 from flightschool.environments.inventory import InventoryEntry, take_inventory
@@ -55,7 +56,12 @@ class BuiltEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_from_traces(
-    trace_set: TraceSet, name: str, *, state: Path | None = None, code: str | None = None
+    trace_set: TraceSet,
+    name: str,
+    *,
+    state: Path | None = None,
+    code: str | None = None,
+    checks: Path | None = None,
 ) -> BuiltEnvironment:
     """An environment of the recorded episodes, with its fidelity measured.
 
@@ -64,11 +70,21 @@ def build_from_traces(
         name: name of the environment.
         state: folder of JSON files with the state that *every* recorded episode started from.
         code: module or ``.py`` file with ``build_environment`` or tool functions (see ``code_world``).
+        checks: TOML file of checks that judge the tasks too (see ``declared``). Fidelity is measured without them: what
+            they look at may not have been recorded.
 
     Raises:
         TraceError: no task can be made of the traces.
-        ConfigError: state or code cannot be used.
+        ConfigError: state, code or checks cannot be used.
     """
+    declaration = None if checks is None else load_declaration(checks)
+    built = _built(trace_set, name, state, code)
+    if declaration is None:
+        return built
+    return msgspec.structs.replace(built, environment=DeclaredEnvironment(built.environment, declaration))
+
+
+def _built(trace_set: TraceSet, name: str, state: Path | None, code: str | None) -> BuiltEnvironment:
     episodes = trace_set.episodes
     inventory = take_inventory(episodes)
     tables = None if state is None else load_state(state)

@@ -11,13 +11,14 @@ import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from flightschool.digest import canonical_json
 from flightschool.environments.code_world import load_code, source_digest, tool_functions
+from flightschool.environments.declared import Declaration, DeclaredEnvironment
 from flightschool.environments.fidelity import Fidelity
 from flightschool.environments.from_traces import BuiltEnvironment, LeftOut, open_code
 from flightschool.environments.inventory import InventoryEntry
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["BUILT_IN", "EnvironmentRecord", "environment_names", "load_environment", "load_record", "save_environment"]
 
 _KIND = "environments"
+R = TypeVar("R", bound=Record)
 BUILT_IN = ("desk",)
 """Names that need no workspace and cannot be given to other environments."""
 _DESK_OPTIONS = ("seed", "wording", "rename")
@@ -53,6 +55,8 @@ class EnvironmentRecord(Record, frozen=True, kw_only=True):
     state: dict[str, str] = msgspec.field(default_factory=dict)
     """Table → blob of the initial state."""
     code: str = ""
+    checks: str = ""
+    """Blob of the ``Declaration`` of checks; empty where none were declared."""
     traces_digest: str = ""
     fidelity: Fidelity
     inventory: tuple[InventoryEntry, ...]
@@ -74,10 +78,13 @@ def save_environment(store: Store, built: BuiltEnvironment) -> EnvironmentRecord
             expected="a new name without '/', '?', '#', ':' and leading '.'",
             mend="choose another name",
         )
-    content, state, kind = "", {}, "environment"
-    if isinstance(environment, TracedEnvironment):
-        content = store.put_blob(canonical_json(environment.content))
-        kind = "functions" if environment.content.code else "recordings"
+    content, state, kind, checks = "", {}, "environment", ""
+    inner = environment
+    if isinstance(environment, DeclaredEnvironment):
+        checks, inner = store.put_blob(canonical_json(environment.declaration)), environment.inner
+    if isinstance(inner, TracedEnvironment):
+        content = store.put_blob(canonical_json(inner.content))
+        kind = "functions" if inner.content.code else "recordings"
         # recordings answer without the state, whose digest alone is kept
         tables = built.state or {} if kind == "functions" else {}
         state = {table: store.put_blob(canonical_json(value)) for table, value in tables.items()}
@@ -92,6 +99,7 @@ def save_environment(store: Store, built: BuiltEnvironment) -> EnvironmentRecord
             "content": content,
             "state": state,
             "code": _lasting(built.code),
+            "checks": checks,
             "traces_digest": built.traces_digest,
             "fidelity": built.fidelity,
             "inventory": built.inventory,
@@ -146,7 +154,7 @@ def load_environment(ref: str, workspace: Workspace | None = None) -> Environmen
             mend="go to the folder with flightschool.toml",
         )
     record = load_record(workspace.store, name)
-    environment = _rebuild(workspace.store, record)
+    environment = _judged(workspace.store, record, _rebuild(workspace.store, record))
     if environment.digest != record.digest:
         raise InputError(
             f"environment {name!r} is no longer what was kept",
@@ -157,11 +165,16 @@ def load_environment(ref: str, workspace: Workspace | None = None) -> Environmen
     return environment
 
 
-def _rebuild(store: Store, record: EnvironmentRecord) -> Environment:
-    if record.kind == "environment":
-        return RenamedEnvironment(record.name, open_code(record.code), record.strata)
+def _judged(store: Store, record: EnvironmentRecord, environment: Environment) -> Environment:
+    """With its declared checks, where there are some."""
+    if not record.checks:
+        return environment
+    return DeclaredEnvironment(environment, _kept(store, record, record.checks, Declaration))
+
+
+def _kept(store: Store, record: EnvironmentRecord, blob: str, kind: type[R]) -> R:
     try:
-        content = msgspec.convert(json.loads(store.get_blob(record.content)), TracedContent)
+        return msgspec.convert(json.loads(store.get_blob(blob)), kind)
     except (msgspec.ValidationError, ValueError) as error:
         raise StoreError(
             f"the environment cannot be read: {error}",
@@ -169,6 +182,12 @@ def _rebuild(store: Store, record: EnvironmentRecord) -> Environment:
             expected="an environment kept by this version",
             mend="build it again with flightschool env build",
         ) from error
+
+
+def _rebuild(store: Store, record: EnvironmentRecord) -> Environment:
+    if record.kind == "environment":
+        return RenamedEnvironment(record.name, open_code(record.code), record.strata)
+    content = _kept(store, record, record.content, TracedContent)
     if record.kind == "recordings":
         return TracedEnvironment(record.name, content)
     module = load_code(record.code)

@@ -8,11 +8,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flightschool.evaluation.records import EvaluationItem
 
-__all__ = ["METRICS", "TRAFFIC_SCOPES", "WEIGHTED", "Metric", "TaskValue", "family_or_task", "scopes_of", "task_values"]
+__all__ = [
+    "CORRECTED",
+    "METRICS",
+    "TRAFFIC_SCOPES",
+    "WEIGHTED",
+    "Metric",
+    "TaskValue",
+    "family_or_task",
+    "scopes_of",
+    "task_values",
+]
 
 WEIGHTED = "weighted"
 """All strata, each with its share of real traffic: what a user would meet."""
@@ -44,6 +54,9 @@ METRICS: tuple[Metric, ...] = (
     Metric(name="calls", unit="calls", higher_is_better=False, is_rate=False, of=lambda item: float(item.num_calls)),
 )
 """Accuracy, risk (share of attempts with a violation), latency (critical path, tokens, calls)."""
+
+CORRECTED = replace(METRICS[0], name="success_corrected")
+"""Success freed of the verifier's errors, where reviews have measured them; no item alone has such a value."""
 
 
 @dataclass(frozen=True, kw_only=True)

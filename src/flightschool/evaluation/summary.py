@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from flightschool.errors import GateError
 from flightschool.evaluation.metrics import (
+    CORRECTED,
     METRICS,
     TRAFFIC_SCOPES,
     Metric,
@@ -21,6 +22,7 @@ from flightschool.statistics import (
     Interval,
     blaker,
     cluster_bootstrap_mean,
+    corrected_rate,
     korn_graubard,
     num_failing_clusters,
     quantile,
@@ -33,13 +35,17 @@ NUM_RESAMPLES = 4_000
 """Forty measurements a run; another seed moves a bound by about 3 % of the interval's width."""
 
 
-def summarise(run: EvaluationRun, *, seed: int = 0, level: float = 0.95) -> Summary:
+def summarise(
+    run: EvaluationRun, *, seed: int = 0, level: float = 0.95, error: tuple[Interval, Interval] | None = None
+) -> Summary:
     """Measurements of accuracy, risk and latency, weighted by traffic, over all, trained and single strata.
 
     Args:
         run: the run.
         seed: seed of the resampling.
         level: nominal coverage of the intervals.
+        error: (ρ0, ρ1) of the verifier, from reviews of attempts under the same checks. With them,
+            ``success_corrected`` stands beside ``success``: the share of right work, where that is the share of passes.
 
     Raises:
         GateError: nothing at all was graded.
@@ -60,6 +66,11 @@ def summarise(run: EvaluationRun, *, seed: int = 0, level: float = 0.95) -> Summ
                 continue
             interval = _interval(metric, members, scope, run.weights, seed, level)
             measurements.append(_measurement(metric, scope, interval))
+            if metric.name == "success" and error is not None and _informs(error):
+                measurements.append(_measurement(CORRECTED, scope, corrected_rate(interval, *error)))
+    if error is not None and not _informs(error):
+        rates = f"ρ0 = {error[0].value:.2f} and ρ1 = {error[1].value:.2f}"
+        notes.append(f"by the reviews the verifier says no more than a coin ({rates}): success cannot be corrected")
     succeeded = sum(bool(item.success) for item in run.items)
     return Summary(
         run=run.id,
@@ -73,6 +84,10 @@ def summarise(run: EvaluationRun, *, seed: int = 0, level: float = 0.95) -> Summ
         measurements=tuple(measurements),
         notes=tuple(notes),
     )
+
+
+def _informs(error: tuple[Interval, Interval]) -> bool:
+    return error[0].value + error[1].value < 1.0
 
 
 def latency(run: EvaluationRun, level: float = 0.95) -> dict[str, Measurement]:

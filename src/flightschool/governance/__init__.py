@@ -3,7 +3,8 @@
 from flightschool.governance.audit_log import AuditLog, LogHead
 from flightschool.governance.ciphers import Sealed, seal, unseal
 from flightschool.governance.keys import EVALUATION_ROLE, HoldoutKey, KeyRing
-from flightschool.governance.overrides import Override, override, overrides
+from flightschool.governance.known_errors import KnownError, known_error
+from flightschool.governance.overrides import Override, distinct, override, overrides
 from flightschool.governance.review_drawing import (
     ReviewCandidate,
     ReviewCell,
@@ -52,6 +53,7 @@ __all__ = [
     "Condition",
     "HoldoutKey",
     "KeyRing",
+    "KnownError",
     "LogHead",
     "Override",
     "ReducedEnvironment",
@@ -67,7 +69,9 @@ __all__ = [
     "Withdrawn",
     "add_label",
     "agreement",
+    "distinct",
     "draw_sheet",
+    "known_error",
     "labels_of",
     "load_sheet",
     "override",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from flightschool.errors import InputError
 from flightschool.governance.audit_log import AuditLog
 from flightschool.records import Record
 
-__all__ = ["Override", "override", "overrides"]
+__all__ = ["Override", "distinct", "override", "overrides"]
 
 ACTION = "override"
 
@@ -62,3 +64,11 @@ def overrides(log: AuditLog) -> tuple[Override, ...]:
         for entry in log.entries()
         if entry.action == ACTION
     )
+
+
+def distinct(found: Iterable[Override]) -> tuple[Override, ...]:
+    """Each override once, as it was first made: a job that is gone on with passes its gates, and logs it, again."""
+    first: dict[tuple[str, str, str, str], Override] = {}
+    for row in found:
+        first.setdefault((row.gate, row.subject, row.name, row.reason), row)
+    return tuple(first.values())

@@ -80,6 +80,8 @@ class ReviewSheet(Record, frozen=True, kw_only=True):
     made_by: str
     made_at: str
     """ISO 8601 UTC."""
+    environments: tuple[str, ...] = ()
+    """Digests of the environments that the pool's attempts were made in: the labels speak for their checks."""
 
     def item(self, attempt: str) -> ReviewItem:
         """The item of an attempt. Raises ``InputError`` when it was not drawn."""
@@ -107,6 +109,7 @@ def draw_sheet(
     seed: int,
     by: str = "stratum",
     num_unjudged: int = 0,
+    environments: tuple[str, ...] = (),
     made_by: str,
     now: Callable[[], datetime] = _now,
 ) -> ReviewSheet:
@@ -154,6 +157,7 @@ def draw_sheet(
         num_unjudged=num_unjudged,
         made_by=made_by,
         made_at=_told(now()),
+        environments=environments,
     )
 
 

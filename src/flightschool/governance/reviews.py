@@ -21,7 +21,7 @@ from flightschool.governance.audit_log import AuditLog
 from flightschool.governance.review_drawing import ReviewSheet
 from flightschool.protocols import Store
 from flightschool.records import Record, ReviewLabel
-from flightschool.statistics import Reviewed, VerifierError, cohen_kappa, verifier_error
+from flightschool.statistics import Interval, Reviewed, VerifierError, cohen_kappa, right_share, verifier_error
 
 __all__ = [
     "Agreement",
@@ -59,6 +59,10 @@ class ReviewRates(Record, frozen=True, kw_only=True):
 
     error: VerifierError | None
     """None where nothing is labelled."""
+    pass_rate: float
+    """Share of the pool that the verifier passed."""
+    right: Interval | None
+    """Share of the pool that is right work by the labels (double sampling); None where nothing is labelled."""
     num_left: int
     """Items without a label that holds."""
     disputed: tuple[str, ...]
@@ -216,6 +220,8 @@ def review_rates(sheet: ReviewSheet, labels: Sequence[ReviewLabel], *, level: fl
     ]
     return ReviewRates(
         error=verifier_error(reviewed, level=level, seed=sheet.seed) if reviewed else None,
+        pass_rate=sum(size for (_, passed), size in sizes.items() if passed) / sum(sizes.values()),
+        right=right_share(reviewed, level=level, seed=sheet.seed) if reviewed else None,
         num_left=len(sheet.items) - len(counted),
         disputed=tuple(item.attempt for item in sheet.items if found.get(item.attempt) == ""),
         num_pool=sum(sizes.values()),

@@ -15,7 +15,7 @@ from flightschool.errors import GateError, NotFoundError
 from flightschool.protocols import Environment, Permissions, Store, World
 from flightschool.records import Record, Reference, Task, ToolSpec
 
-__all__ = ["ReducedEnvironment", "Withdrawn", "require_not_withdrawn", "served", "withdraw"]
+__all__ = ["ReducedEnvironment", "Withdrawn", "require_not_withdrawn", "served", "successor_of", "withdraw"]
 
 KIND = "withdrawn-environment"
 
@@ -111,6 +111,13 @@ def served(store: Store, environment: Environment) -> Environment:
             raise _refused(withdrawn)
         environment = ReducedEnvironment(environment, withdrawn.hidden)
     return environment
+
+
+def successor_of(store: Store, digest: str) -> str:
+    """The digest under which what had this digest is served now: its own, unless a part of it was sealed."""
+    while store.has(KIND, digest):
+        digest = store.get(KIND, digest, Withdrawn).successor
+    return digest
 
 
 def require_not_withdrawn(store: Store, digest: str) -> None:

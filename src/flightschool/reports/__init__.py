@@ -10,6 +10,7 @@ from flightschool.reports.records import (
     Override,
     ReportData,
     RiskRow,
+    ScanRow,
     StratumRow,
 )
 from flightschool.reports.render import render_report, write_report
@@ -24,6 +25,7 @@ __all__ = [
     "Override",
     "ReportData",
     "RiskRow",
+    "ScanRow",
     "StratumRow",
     "render_report",
     "write_report",

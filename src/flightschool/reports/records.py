@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from flightschool.records import Attempt, AuditVerdict, Finding, Measurement, Record
+from flightschool.records import Attempt, AuditVerdict, Finding, Measurement, Record, Severity
 
 __all__ = [
     "AuditedTask",
@@ -19,6 +19,7 @@ __all__ = [
     "Override",
     "ReportData",
     "RiskRow",
+    "ScanRow",
     "StratumRow",
 ]
 
@@ -49,6 +50,19 @@ class AuditedTask(Record, frozen=True, kw_only=True):
     task: str
     verdict: AuditVerdict
     findings: tuple[Finding, ...] = ()
+
+
+class ScanRow(Record, frozen=True, kw_only=True):
+    """Something suspicious in the attempts of a run."""
+
+    rule: str
+    severity: Severity
+    what: str
+    evidence: str
+    num_attempts: int
+    """0: it is about all attempts together."""
+    attempt: str = ""
+    """One that shows it."""
 
 
 class CurvePoint(Record, frozen=True, kw_only=True):
@@ -121,6 +135,8 @@ class Override(Record, frozen=True, kw_only=True):
     actor: str
     reason: str
     at: str = ""
+    subject: str = ""
+    """What was let through."""
 
 
 class ReportData(Record, frozen=True, kw_only=True):
@@ -143,6 +159,8 @@ class ReportData(Record, frozen=True, kw_only=True):
     audit_counts: dict[str, int] = msgspec.field(default_factory=dict)
     """Verdict → number of tasks."""
     audited: tuple[AuditedTask, ...] = ()
+    scan: tuple[ScanRow, ...] | None = None
+    """What the trajectory scan found; None: nothing was scanned."""
     curve: tuple[CurvePoint, ...] = ()
     staleness: dict[int, int] = msgspec.field(default_factory=dict)
     """Staleness in steps → trained tokens."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from flightschool.records import Measurement
+from flightschool.records import Finding, Measurement
 from flightschool.reports.charts import Series, histogram, line_chart, paired_intervals
 from flightschool.reports.episodes import Side, side
 from flightschool.reports.numbers import bounds, number, signed
@@ -104,6 +104,13 @@ class Page:
     examples: tuple[Example, ...]
     num_examples_left_out: int
     num_audited_left_out: int
+
+    @staticmethod
+    def played(finding: Finding) -> str:
+        """The actions of a finding on one line."""
+        calls = [f"{call.name} {call.arguments}" for turn in finding.actions for call in turn.tool_calls]
+        said = finding.actions[-1].content if finding.actions else ""
+        return "; ".join([*calls, *([repr(said)] if said else [])])
 
 
 def page(data: ReportData) -> Page:

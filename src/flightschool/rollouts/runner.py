@@ -40,7 +40,7 @@ from flightschool.records import (
 from flightschool.rollouts.harness import EpisodeEndError, ToolCallingHarness
 from flightschool.rollouts.policies import Policy, PolicyEndpoint
 from flightschool.tools import ToolBoundary, VirtualClock
-from flightschool.verification import CheckVerifier
+from flightschool.verification import CheckVerifier, Resources
 
 __all__ = ["EpisodeRunner", "outcome_of", "run_attempts"]
 
@@ -58,6 +58,8 @@ class EpisodeRunner:
         run: id of the run that attempts belong to.
         harness: drives the model; the built-in one by default.
         keep_blob: keeps end states (bytes → digest); states are only digested if it is None.
+        resources: what checks by commands and judges need; by default sandboxes of this machine and the endpoints that
+            the checks name.
     """
 
     def __init__(
@@ -68,7 +70,9 @@ class EpisodeRunner:
         run: str,
         harness: Harness | None = None,
         keep_blob: KeepBlob | None = None,
+        resources: Resources | None = None,
     ) -> None:
+        self._resources = resources
         self.environment = environment
         self.run = run
         self._composition = composition
@@ -114,7 +118,7 @@ class EpisodeRunner:
         )
         spans = model.endpoint.spans()
         num_tokens = sum(len(span.token_ids_T) for span in spans if span.kind is SpanKind.COMPLETION)
-        reason, verdict, reward, detail = self._grade(task, reason, evidence, clock.now_ms, num_tokens, detail)
+        reason, verdict, reward, detail = await self._grade(task, reason, evidence, clock.now_ms, num_tokens, detail)
         return Attempt(
             id=f"{self.run}:{group}:{index}:{number}",
             run=self.run,
@@ -191,20 +195,23 @@ class EpisodeRunner:
             seed=derive_seed("latency", seed, task.id),
         )
 
-    def _grade(
+    async def _grade(
         self, task: Task, reason: EndReason, evidence: Evidence, virtual_ms: float, num_tokens: int, detail: str
     ) -> tuple[EndReason, Verdict | None, Reward | None, str]:
         if reason in INFRA_REASONS:
             return reason, None, None, detail
         try:
-            verdict = self._verifier(task).verify(evidence)
+            verifier = self._verifier(task)
+            verdict = (
+                await asyncio.to_thread(verifier.verify, evidence) if verifier.waits else verifier.verify(evidence)
+            )
             return reason, verdict, self._composition.compose(verdict, virtual_ms, num_tokens), detail
         except InfrastructureError as error:
             return EndReason.GRADER_ERROR, None, None, str(error)
 
     def _verifier(self, task: Task) -> CheckVerifier:
         if task.id not in self._verifiers:
-            self._verifiers[task.id] = CheckVerifier(self.environment.reference(task.id).checks)
+            self._verifiers[task.id] = CheckVerifier(self.environment.reference(task.id).checks, self._resources)
         return self._verifiers[task.id]
 
     def _digest_of(self, task: Task) -> str:

@@ -6,6 +6,9 @@ families are solved, and two successes in one of them mean "solved" sooner than 
 Evidence is the graded part of the reward, gate · outcome. Shaping terms (process, latency) differ a little between
 almost any two attempts; counted as signal they would admit every task, also those at which nothing is ever solved.
 Infra failures are no evidence: the policy did not cause them.
+
+Where people have reviewed how often the verifier is wrong, signal is what is left of it: a grader that errs fakes mixed
+groups at tasks that are never, or always, solved.
 """
 
 from __future__ import annotations
@@ -30,10 +33,12 @@ class Evidence:
     Args:
         tasks: the screened pool.
         group_size: members of a training group.
+        noise: how often the verifier is wrong, (ρ0, ρ1); none by default.
     """
 
-    def __init__(self, tasks: Sequence[Task], group_size: int) -> None:
+    def __init__(self, tasks: Sequence[Task], group_size: int, noise: tuple[float, float] = (0.0, 0.0)) -> None:
         self._group_size = group_size
+        self._noise = noise
         self._rewards: dict[str, list[float]] = {task.id: [] for task in tasks}
         self._spent: dict[str, int] = dict.fromkeys(self._rewards, 0)
         self._family_of = {task.id: task.family for task in tasks}
@@ -63,12 +68,17 @@ class Evidence:
         """Rewards of all tasks of a family."""
         return [reward for member in self._members[family] for reward in self._rewards[member]]
 
-    def signal(self, task_id: str) -> float:
-        """Posterior probability that a group at this task carries reward variance."""
+    def signal(self, task_id: str, *, raw: bool = False) -> float:
+        """Posterior probability that a group at this task carries reward variance that the work deserves.
+
+        Args:
+            raw: count the verifier's errors as signal, too.
+        """
+        rho0, rho1 = (0.0, 0.0) if raw else self._noise
         family = self._family_of[task_id]
         sisters = [self._rewards[m] for m in self._members[family] if m != task_id]
         prior = family_prior([rewards for rewards in sisters if rewards], base=self._prior_of(family))
-        return signal_posterior(self._rewards[task_id], self._group_size, prior=prior)
+        return signal_posterior(self._rewards[task_id], self._group_size, prior=prior, rho0=rho0, rho1=rho1)
 
     def _prior_of(self, family: str) -> SignalPrior:
         """What the other families let expect of this one."""

@@ -43,6 +43,7 @@ def screen(
     budget: int = 256,
     threshold: float = 0.3,
     seed: int = 0,
+    noise: tuple[float, float] = (0.0, 0.0),
     progress: Progress | None = None,
 ) -> tuple[ScreeningDecision, ...]:
     """Decide every task of a pool.
@@ -55,6 +56,8 @@ def screen(
         budget: most rollouts in all, infra failures included.
         threshold: signal probability from which a task is admitted.
         seed: which tasks are looked at first, and the seeds of the rollouts.
+        noise: (ρ0, ρ1) of the verifier, from reviews (``governance.known_error``): mixed rewards that only its errors
+            explain are no signal.
         progress: told after each round.
 
     Returns:
@@ -62,12 +65,12 @@ def screen(
 
     Raises:
         TypeError: ``pool`` is no training pool.
-        InputError: budget, group size or threshold out of range.
+        InputError: budget, group size or threshold out of range, or error rates that leave no signal.
     """
     if not isinstance(pool, TrainingPool):
         raise TypeError(f"screening takes a TrainingPool, not a {type(pool).__name__}: suites are never filtered")
     _check_numbers(budget, group_size, threshold)
-    evidence = Evidence(pool.tasks, group_size)
+    evidence = Evidence(pool.tasks, group_size, noise)
     spent, number = 0, 0
     while spent < budget:
         if number == 0:
@@ -153,7 +156,9 @@ def _decide(task: Task, evidence: Evidence, policy: str, threshold: float) -> Sc
     else:
         basis = f"{len(own)} own and {len(family) - len(own)} sisters' rollouts"
         comparison = "≥" if signal >= threshold else "<"
-        reason = f"signal {signal:.2f} {comparison} {threshold:.2f} from {basis}"
+        raw = evidence.signal(task.id, raw=True)
+        freed = f", the verifier's errors apart (raw {raw:.2f})" if raw != signal else ""
+        reason = f"signal {signal:.2f} {comparison} {threshold:.2f} from {basis}{freed}"
     seen = own or family
     return ScreeningDecision(
         task=task.id,

@@ -71,7 +71,9 @@ def _build(space: Workspace, table: EnvironmentTable, source: str) -> tuple[Envi
         if source != SHIPPED:  # what ships is invented: there is nobody to protect
             redacted = table.redact
             traces, state, replaced = _redacted(space, table, source, traces, Path(scratch) / "state")
-        built: BuiltEnvironment = build_from_traces(traces, table.name, state=state, code=table.code)
+        built: BuiltEnvironment = build_from_traces(
+            traces, table.name, state=state, code=table.code, checks=table.checks
+        )
     save_episodes(
         space.store, table.name, traces.episodes, traces.format, redacted=redacted, replaced=lambda: dict(replaced)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from flightschool.audit.trajectories import TrajectoryFinding
 from flightschool.evaluation import Comparison, Difference, EvaluationRun, Frozen, compare
 from flightschool.protocols import Environment
 from flightschool.records import Record, TaskAudit
@@ -74,6 +75,8 @@ class Flown(Record, frozen=True, kw_only=True):
 
     collected: Collected
     audits: tuple[TaskAudit, ...]
+    scan: tuple[TrajectoryFinding, ...] = ()
+    """What is suspicious in the attempts of training and measuring."""
     frozen: Frozen
     funnel: Funnel
     imitation: ImitationResult | None = None

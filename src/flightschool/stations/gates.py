@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flightschool.audit import AuditIndex, audit_environment, require_sound, save_audits
-from flightschool.errors import GateError
+from flightschool.errors import GateError, InputError
 from flightschool.evaluation import Frozen, design_suite, save_design, save_frozen
 from flightschool.evaluation import freeze as take_freeze
+from flightschool.governance import known_error
 from flightschool.protocols import Environment, RewardComposition
 from flightschool.records import Attempt, AuditVerdict, Suite, Task, TaskAudit
 from flightschool.rollouts import EpisodeRunner, run_attempts
 from flightschool.screening import Funnel, TrainingPool, measure_funnel, require_screened, save_decisions, screen
 from flightschool.stations.harnesses import make_harness
 from flightschool.stations.measuring import Pilot, num_cores
-from flightschool.stations.settings import JobSettings, SuiteTable
+from flightschool.stations.settings import JobSettings, SuiteTable, WaiverTable
 from flightschool.stations.telling import Tell
 from flightschool.store import SqlStore
 
@@ -24,16 +25,26 @@ __all__ = ["Admission", "Candidates", "admit", "audit", "candidates", "freeze", 
 
 
 def audit(
-    store: SqlStore, environment: Environment, composition: RewardComposition, tell: Tell
+    store: SqlStore, environment: Environment, composition: RewardComposition, tell: Tell, repeats: int = 3
 ) -> tuple[TaskAudit, ...]:
-    """Audit every task that has no verdict yet as it is now; returns the verdicts of all."""
+    """Audit every task that has no verdict yet as it is now; returns the verdicts of all.
+
+    Args:
+        repeats: plays of each reference solution; one flaky task among hundreds is found by ``flightschool audit``,
+            which plays twenty.
+    """
     tell.station("audit the reward")
     index = AuditIndex(store, environment)
     known = {task.id: found for task in environment.tasks() if (found := index.find(task)) is not None}
     fresh = [task for task in environment.tasks() if task.id not in known]
     if fresh:
         audits = audit_environment(
-            environment, composition=composition, tasks=fresh, progress=tell.tick, num_workers=num_cores()
+            environment,
+            composition=composition,
+            tasks=fresh,
+            progress=tell.tick,
+            num_workers=num_cores(),
+            repeats=repeats,
         )
         save_audits(store, audits)
         known.update((found.task, found) for found in audits)
@@ -75,21 +86,42 @@ class Candidates(NamedTuple):
     num_pool: int
     """Tasks of the pool's trained strata."""
     sound: tuple[Task, ...]
-    """Those whose reward was audited and found sound."""
+    """Those whose reward was audited and found sound, or waived by name."""
 
 
-def candidates(store: SqlStore, environment: Environment, frozen: Frozen) -> Candidates:
-    """The sound tasks of the pool's trained strata: outside suite and holdout, audited.
+def candidates(
+    store: SqlStore,
+    environment: Environment,
+    frozen: Frozen,
+    waiver: WaiverTable | None = None,
+    canaries: Sequence[Task] = (),
+) -> Candidates:
+    """The sound tasks of the pool's trained strata: outside suite and holdout, audited; and those that are waived.
+
+    Canaries are never among them: what no honest policy can pass must not be taught.
 
     Raises:
-        GateError: nothing is sound.
+        GateError: nothing is sound, or a finding concerns the whole environment, and no one waives it.
+        InputError: the waiver names a task that is not in the pool.
     """
+    waived = waiver or WaiverTable()
     trained = {share.name for share in frozen.suite.strata if share.trained}
-    tasks = [environment.task(task_id) for task_id in frozen.pool]
+    watched = {task.id for task in canaries}
+    tasks = [environment.task(task_id) for task_id in frozen.pool if task_id not in watched]
     tasks = [task for task in tasks if not trained or task.stratum in trained]
-    sound = AuditIndex(store, environment).sound(tasks)
-    require_sound(store, environment, sound or tasks)  # with nothing sound, the refusal names what bars them
-    return Candidates(len(tasks), tuple(sound))
+    outside = [task_id for task_id in waived.tasks if task_id not in {task.id for task in tasks}]
+    if outside:
+        raise InputError(
+            f"task {outside[0]!r} is waived, and is none of the pool",
+            where="waiver.tasks",
+            expected="tasks of the trained strata, outside suite and holdout",
+            mend="leave it out",
+        )
+    sound = {task.id for task in AuditIndex(store, environment).sound(tasks)}
+    chosen = tuple(task for task in tasks if task.id in sound or task.id in waived.tasks)
+    # with nothing sound, the refusal names what bars them
+    require_sound(store, environment, chosen or tasks, actor=waived.name, reason=waived.reason)
+    return Candidates(len(tasks), chosen)
 
 
 class Admission(NamedTuple):
@@ -118,6 +150,7 @@ def admit(
     """
     tell.station("screen the pool")
     suites = [suite for suite in (frozen.suite, frozen.holdout) if suite is not None]
+    known = known_error(store, environment.digest)
     pool = TrainingPool(found.sound, suites=suites, environment=environment)
     runner = EpisodeRunner(environment, composition, run="screening", harness=make_harness(settings.harness))
     policy = pilot.policy(settings.training.first_temperature)
@@ -133,8 +166,11 @@ def admit(
         budget=settings.screening.budget,
         threshold=settings.screening.threshold,
         seed=settings.seed,
+        noise=(0.0, 0.0) if known is None else known.noise,
         progress=tell.tick,
     )
+    if known is not None:
+        tell.note(f"the verifier's errors are no signal: {known.num_reviewed} attempts were reviewed ({known.sheet})")
     save_decisions(store, decisions)
     signals = {decision.task: decision.signal_probability for decision in decisions if decision.admitted}
     admitted = pool.only(signals).tasks

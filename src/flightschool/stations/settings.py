@@ -17,6 +17,7 @@ from flightschool.training.settings import TrainingSettings
 from flightschool.verification import RewardSettings
 
 __all__ = [
+    "CanariesTable",
     "EnvironmentTable",
     "EvaluationTable",
     "FaultsTable",
@@ -25,6 +26,7 @@ __all__ = [
     "ModelTable",
     "ScreeningTable",
     "SuiteTable",
+    "WaiverTable",
 ]
 
 
@@ -41,6 +43,8 @@ class EnvironmentTable(Settings):
     """Folder of JSON files with the state that the recorded episodes started from."""
     code: str | None = None
     """Module whose code answers tool calls; without it, recordings do."""
+    checks: Path | None = None
+    """TOML file of checks that judge the tasks beside those drafted from the traces (docs/design/verification.md)."""
     redact: bool = True
     """Replace secrets and personal data in traces and state before anything is kept; false is noted in the log."""
 
@@ -86,6 +90,41 @@ class ScreeningTable(Settings):
     """Most model rollouts that screening may spend."""
     threshold: float = Field(default=0.2, ge=0.0, le=1.0)
     """Least posterior probability of reward variance in a group."""
+
+
+class CanariesTable(Settings):
+    """``[canaries]``: impossible tasks among those that train, to see whether the policy learns to cheat."""
+
+    tasks: tuple[str, ...] = ()
+    """Tasks that no honest policy can pass. Their groups are watched and give no gradient."""
+    reason: str = ""
+    """Why no honest policy can pass them."""
+    share: float = Field(default=0.05, gt=0.0, le=0.5)
+    """Of the groups of a training."""
+
+    @model_validator(mode="after")
+    def _said_why(self) -> CanariesTable:
+        if self.tasks and not self.reason.strip():
+            raise ValueError("canaries with a reason: whoever reads a finding must be able to check it")
+        return self
+
+
+class WaiverTable(Settings):
+    """``[waiver]``: who lets tasks train against the audit's advice, and why. It is logged and on every report."""
+
+    name: str = ""
+    """A person's."""
+    reason: str = ""
+    tasks: tuple[str, ...] = ()
+    """Tasks that may train though they were not found sound. None: only the refusal for findings that concern the
+    whole environment is waived."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> WaiverTable:
+        given = [bool(self.name.strip()), bool(self.reason.strip())]
+        if any(given) != all(given) or (self.tasks and not all(given)):
+            raise ValueError("a waiver with both a name and a reason")
+        return self
 
 
 class SuiteTable(Settings):
@@ -134,6 +173,8 @@ class JobSettings(Settings):
     reward: RewardSettings = RewardSettings()
     screening: ScreeningTable = ScreeningTable()
     suite: SuiteTable = SuiteTable()
+    waiver: WaiverTable = WaiverTable()
+    canaries: CanariesTable = CanariesTable()
     imitation: ImitationSettings = ImitationSettings()
     training: TrainingSettings = TrainingSettings()
     evaluation: EvaluationTable = EvaluationTable()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from flightschool.audit.trajectories import facts_of
 from flightschool.digest import digest
 from flightschool.protocols import Environment, Harness, RewardComposition
+from flightschool.records import MilestoneCheck, Task
 from flightschool.rollouts import EpisodeRunner
 from flightschool.stations.gates import Admission
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Tell
+from flightschool.stations.watching import WatchedSource
 from flightschool.store import Workspace
-from flightschool.training import PoolSource, TrainingSettings, TrainResult, resume, train
+from flightschool.training import PoolSource, TaskNotes, TrainingSettings, TrainResult, resume, train
+from flightschool.training.algorithms import MilestonesOf
 from flightschool.training.folders import RunFolder
 
 __all__ = ["control_settings", "fly", "run_name", "training_settings"]
@@ -63,10 +68,14 @@ def fly(
     settings: TrainingSettings,
     tell: Tell,
     harness: Harness | None = None,
+    canaries: Sequence[Task] = (),
+    canary_share: float = 0.0,
 ) -> TrainResult:
-    """Train, or go on training.
+    """Train, or go on training; each consumed group is scanned.
 
     Args:
+        canaries: impossible tasks that are mixed in, watched, and give no gradient.
+        canary_share: of the groups.
         harness: drives the model; the built-in one by default.
 
     Raises:
@@ -74,8 +83,21 @@ def fly(
     """
     tell.station("train")
     folder = space.run_dir(run)
-    source = PoolSource(admission.tasks, weights=admission.weights, seed=settings.seed)
+    pool = PoolSource(admission.tasks, weights=admission.weights, seed=settings.seed)
+    source = WatchedSource(pool, facts_of(environment), canaries, canary_share, tell)
+    untrained = frozenset(task.id for task in canaries)
+    notes = TaskNotes(milestones_of=_milestones(environment, admission.tasks), untrained=untrained)
     runner = EpisodeRunner(environment, composition, run=run, harness=harness, keep_blob=space.store.put_blob)
     if RunFolder(folder).start.exists():
-        return resume(folder, source=source, runner=runner, progress=tell.step)
-    return train(settings, model=model, run_dir=folder, source=source, runner=runner, progress=tell.step)
+        return resume(folder, source=source, runner=runner, progress=tell.step, notes=notes)
+    return train(settings, model=model, run_dir=folder, source=source, runner=runner, progress=tell.step, notes=notes)
+
+
+def _milestones(environment: Environment, tasks: Sequence[Task]) -> MilestonesOf | None:
+    """What the checks of tasks declare as milestones; None where no check does."""
+    found: dict[str, list[tuple[float, MilestoneCheck]]] = {}
+    for task in tasks:
+        for check in environment.reference(task.id).checks:
+            if isinstance(check.rule, MilestoneCheck):
+                found.setdefault(task.id, []).append((check.weight, check.rule))
+    return (lambda task_id: found.get(task_id, [])) if found else None

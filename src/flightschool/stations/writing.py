@@ -11,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from flightschool.evaluation import Comparison, compare
-from flightschool.governance import AuditLog, overrides
+from flightschool.audit.trajectories import TrajectoryFinding
+from flightschool.evaluation import Comparison, compare, summarise
+from flightschool.governance import AuditLog, distinct, known_error, overrides
 from flightschool.protocols import Environment
 from flightschool.records import Attempt, AuditVerdict
-from flightschool.reports import AuditedTask, EpisodePair, Override, ReportData, write_report
+from flightschool.reports import AuditedTask, EpisodePair, Override, ReportData, ScanRow, write_report
 from flightschool.stations.collecting import SHIPPED
 from flightschool.stations.flown import Flown, JobResult, Measured, job_result
 from flightschool.stations.measuring import num_cores
@@ -30,6 +31,8 @@ from flightschool.stations.report_rows import (
     strata_rows,
 )
 from flightschool.stations.settings import JobSettings
+from flightschool.stations.term_notes import term_notes
+from flightschool.stations.watching import trained_on
 from flightschool.store import Workspace
 from flightschool.training.folders import RunFolder, write_durably
 
@@ -87,6 +90,7 @@ def _report(
             for found in flown.audits
             if found.verdict is not AuditVerdict.SOUND or found.findings
         ),
+        scan=tuple(_scan_row(found) for found in flown.scan),
         curve=tuple(curve_point(row) for row in rows if not row.skipped),
         staleness=staleness_ages(rows),
         control=control_row(settings, flown),
@@ -100,7 +104,11 @@ def _report(
         },
         machine=_machine(),
         commands=tuple(commands),
-        notes=_notes(settings, flown),
+        notes=(
+            *_notes(settings, flown),
+            *_corrected(space, environment, flown),
+            *term_notes(rows, trained_on(space, flown.trained.run)),
+        ),
     )
 
 
@@ -122,9 +130,22 @@ def _examples(space: Workspace, environment: Environment, pair: Measured) -> tup
     )
 
 
+def _scan_row(found: TrajectoryFinding) -> ScanRow:
+    return ScanRow(
+        rule=found.rule,
+        severity=found.severity,
+        what=found.what,
+        evidence=found.evidence,
+        num_attempts=len(found.attempts),
+        attempt=found.attempts[0] if found.attempts else "",
+    )
+
+
 def _overrides(space: Workspace) -> tuple[Override, ...]:
-    found = overrides(AuditLog(space.store))
-    return tuple(Override(rule=row.gate, actor=row.name, reason=row.reason, at=row.at) for row in found)
+    found = distinct(overrides(AuditLog(space.store)))
+    return tuple(
+        Override(rule=row.gate, actor=row.name, reason=row.reason, at=row.at, subject=row.subject) for row in found
+    )
 
 
 def _machine() -> dict[str, str]:
@@ -155,6 +176,24 @@ def _imitated(flown: Flown) -> list[str]:
     return [
         f"{num_shown} recorded episodes of training tasks, played again and accepted by the verifier, were imitated in "
         f"{steps} steps before reinforcement began."
+    ]
+
+
+def _corrected(space: Workspace, environment: Environment, flown: Flown) -> list[str]:
+    """Success freed of the verifier's errors, where people have reviewed attempts in this environment."""
+    known = known_error(space.store, environment.digest)
+    if known is None:
+        return []
+    told = []
+    for pair in flown.measured:
+        for when, run in (("before", pair.before), ("after", pair.after)):
+            found = summarise(run, error=(known.rho0, known.rho1)).measurements
+            right = next((one for one in found if one.name == "success_corrected/all"), None)
+            told += [f"{pair.label} {when} {right.value:.3f} [{right.low:.3f}, {right.high:.3f}]"] if right else []
+    return [
+        f"By {known.num_reviewed} reviewed attempts (sheet {known.sheet}) the verifier passes wrong work with "
+        f"ρ0 = {known.rho0.value:.3f} and refuses right work with ρ1 = {known.rho1.value:.3f}. Success on all tasks of "
+        f"the suite, corrected for that: {'; '.join(told) or 'not possible'}."
     ]
 
 

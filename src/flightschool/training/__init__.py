@@ -8,7 +8,7 @@ from flightschool.training.algorithms import ALGORITHMS, Algorithm, GroupCredits
 from flightschool.training.generation import GenerationStation, GroupRunner, LocalGeneration
 from flightschool.training.orchestrator import Orchestrator, TrainResult
 from flightschool.training.progress import ProgressCallback, StepProgress
-from flightschool.training.run import RunStart, read_run, resume, run_incarnation, train
+from flightschool.training.run import RunStart, TaskNotes, read_run, resume, run_incarnation, train
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.source import PoolSource
 
@@ -24,6 +24,7 @@ __all__ = [
     "ProgressCallback",
     "RunStart",
     "StepProgress",
+    "TaskNotes",
     "TermWeights",
     "TrainResult",
     "TrainingSettings",

@@ -8,6 +8,7 @@
       checkpoints/step-000004/   weights, optimizer, manifest: present whole or not at all
       kept/               batches whose step was not finite, kept for inspection
       metrics.jsonl       one line a step
+      credits.jsonl       one line a consumed group: advantages by term, of attempts and of spans
       model/              the trained model, Hugging Face layout, once the run is finished
       result.json         the final manifest and result
 """
@@ -51,6 +52,11 @@ class RunFolder:
     def metrics(self) -> Path:
         """One JSON line a step."""
         return self.root / "metrics.jsonl"
+
+    @property
+    def credits(self) -> Path:
+        """One JSON line a consumed group (see ``credits``)."""
+        return self.root / "credits.jsonl"
 
     @property
     def model(self) -> Path:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,11 +39,15 @@ from flightschool.records import EpisodeGroup, GroupState, Record, SpanKind, Tas
 from flightschool.training.algorithms import (
     GroupCredits,
     TermWeights,
+    TurnQuality,
     algorithm_of,
+    in_order,
     most_spread,
     shuffle_rewards,
     turn_credits,
+    turn_quality,
 )
+from flightschool.training.credits import CreditsFile, credit_row
 from flightschool.training.folders import RunFolder, write_durably
 from flightschool.training.journal import Admitted, Finished, Journal, Opened, Recovery
 from flightschool.training.link import TrainerLink
@@ -120,6 +124,8 @@ class Orchestrator:
         apply_weights: carries published weights to the engine.
         recovery: what an earlier incarnation left.
         progress: is called after every step.
+        quality: judges single turns; failed calls by default. Nothing where ``turn_weight`` is 0.
+        untrained: tasks whose groups are watched and give no gradient (canaries).
     """
 
     def __init__(
@@ -133,8 +139,11 @@ class Orchestrator:
         apply_weights: ApplyWeights | None = None,
         recovery: Recovery | None = None,
         progress: ProgressCallback | None = None,
+        quality: TurnQuality | None = None,
+        untrained: Collection[str] = (),
     ) -> None:
         recovery = recovery or Recovery()
+        self._quality, self._untrained = quality or turn_quality, frozenset(untrained)
         self._settings, self._spec = settings, spec
         self._source, self._make_group, self._link = source, make_group, link
         self._apply_weights, self._progress = apply_weights, progress
@@ -160,6 +169,7 @@ class Orchestrator:
             time_limit_s=settings.time_limit_s,
         )
         self._metrics = MetricsFile(self._folder.metrics)
+        self._credits = CreditsFile(self._folder.credits)
         self._counters = _Counters()
         self._workers: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
@@ -302,14 +312,20 @@ class Orchestrator:
             check_tags(member.spans, where=member.id, admitted=item.group.admitted_step, newest=self._queue.version)
         group = shuffle_rewards(item.group, self._settings.seed) if self._settings.shuffle_rewards else item.group
         credits_ = self._algorithm.credits(group, self._weights)
+        if group.task in self._untrained:
+            credits_ = GroupCredits(state=GroupState.ZERO_ADVANTAGE)
+        turns: Mapping[str, dict[int, float]] = {}
         if credits_.state is GroupState.COMPLETE:
             weight = 0.0 if self._settings.shuffle_rewards else self._settings.turn_weight  # the control learns nothing
-            turns = turn_credits(group, weight)
+            correct = frozenset(m.id for m in group.baseline if m.reward is not None and m.reward.success)
+            turns = in_order(turn_credits(group, weight, self._quality), credits_.credits, correct)
             await self._link.ask(Accumulate(group=_train_group(group, credits_, self._settings.trained_members, turns)))
             self._queue.num_gradient += 1
         else:
             self._queue.num_flat += 1
-        self._count(credits_.state)
+        self._credits.write(credit_row(group, credits_, turns, self._recovery.incarnation, self._queue.version))
+        if group.task not in self._untrained:
+            self._count(credits_.state)
         self._consumed.append(group.id)
         group = msgspec.structs.replace(item.group, state=credits_.state)
         self._meter.consumed(group, credits_)

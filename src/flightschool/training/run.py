@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from flightschool.errors import ConfigError, InputError, NotFoundError
 from flightschool.protocols import GroupSource
 from flightschool.records import Record
+from flightschool.training.algorithms import MilestonesOf, TurnQuality, milestone_quality
 from flightschool.training.folders import RunFolder, shared_path, write_durably
 from flightschool.training.generation import GenerationStation, GroupRunner, LocalGeneration
 from flightschool.training.journal import Recovery, recover
@@ -20,9 +22,19 @@ from flightschool.training.orchestrator import Orchestrator, TrainResult
 from flightschool.training.progress import ProgressCallback
 from flightschool.training.settings import TrainingSettings
 
-__all__ = ["RunStart", "read_run", "resume", "run_incarnation", "train"]
+__all__ = ["RunStart", "TaskNotes", "read_run", "resume", "run_incarnation", "train"]
 
 MakeStation = Callable[[TrainingSettings, TrainerSpec], GenerationStation]
+
+
+@dataclass(frozen=True)
+class TaskNotes:
+    """What training must know of tasks beside their attempts."""
+
+    milestones_of: MilestonesOf | None = None
+    """For ``turn_quality = "milestones"``."""
+    untrained: frozenset[str] = frozenset()
+    """Tasks that are watched and give no gradient: canaries, which no honest policy can pass."""
 
 
 class RunStart(Record, frozen=True, kw_only=True):
@@ -42,6 +54,7 @@ def train(
     source: GroupSource,
     runner: GroupRunner,
     progress: ProgressCallback | None = None,
+    notes: TaskNotes | None = None,
 ) -> TrainResult:
     """Train a model in an environment, from step 0.
 
@@ -52,8 +65,10 @@ def train(
         source: of tasks.
         runner: of episodes, with environment and reward; an ``EpisodeRunner``.
         progress: is called after every step.
+        notes: what training must know of tasks beside their attempts.
 
     Raises:
+        ConfigError: settings that need notes, and none are given.
         InputError: the folder holds a run already, or the model cannot be used.
         InfrastructureError: trainer or engine died; go on with ``resume``.
     """
@@ -68,11 +83,16 @@ def train(
     check_combination(settings)
     start = RunStart(run=run_dir.name, model=str(model.resolve()), settings=settings.model_dump_json())
     write_durably(folder.start, msgspec.json.encode(start))
-    return _run_local(start, run_dir, source, runner, progress)
+    return _run_local(start, run_dir, source, runner, progress, notes)
 
 
 def resume(
-    run_dir: Path, *, source: GroupSource, runner: GroupRunner, progress: ProgressCallback | None = None
+    run_dir: Path,
+    *,
+    source: GroupSource,
+    runner: GroupRunner,
+    progress: ProgressCallback | None = None,
+    notes: TaskNotes | None = None,
 ) -> TrainResult:
     """Go on with a run that was killed or failed; a finished one returns its result.
 
@@ -81,6 +101,7 @@ def resume(
         source: a *fresh* source, built with the same tasks and seed as at the start.
         runner: as at the start.
         progress: is called after every step.
+        notes: as at the start.
 
     Raises:
         NotFoundError: the folder holds no run.
@@ -90,7 +111,7 @@ def resume(
     result = RunFolder(run_dir).result
     if result.exists():
         return msgspec.json.decode(result.read_bytes(), type=TrainResult)
-    return _run_local(start, run_dir, source, runner, progress)
+    return _run_local(start, run_dir, source, runner, progress, notes)
 
 
 def read_run(run_dir: Path) -> RunStart:
@@ -116,14 +137,19 @@ def check_combination(settings: TrainingSettings) -> None:
 
 
 def _run_local(
-    start: RunStart, run_dir: Path, source: GroupSource, runner: GroupRunner, progress: ProgressCallback | None
+    start: RunStart,
+    run_dir: Path,
+    source: GroupSource,
+    runner: GroupRunner,
+    progress: ProgressCallback | None,
+    notes: TaskNotes | None,
 ) -> TrainResult:
     def station(settings: TrainingSettings, spec: TrainerSpec) -> GenerationStation:
         return LocalGeneration(
             settings, model=Path(spec.model), runner=runner, run=spec.run, weights=Path(spec.weights)
         )
 
-    return run_incarnation(start, run_dir, source=source, make_station=station, progress=progress)
+    return run_incarnation(start, run_dir, source=source, make_station=station, progress=progress, notes=notes)
 
 
 def run_incarnation(
@@ -134,6 +160,7 @@ def run_incarnation(
     make_station: MakeStation,
     progress: ProgressCallback | None = None,
     command: Sequence[str] | None = None,
+    notes: TaskNotes | None = None,
 ) -> TrainResult:
     """One incarnation with any generation station and any trainer process.
 
@@ -144,6 +171,7 @@ def run_incarnation(
         make_station: builds generation.
         progress: is called after every step.
         command: command line of the trainer process; the real trainer by default.
+        notes: what training must know of tasks beside their attempts.
     """
     settings = TrainingSettings.model_validate_json(start.settings)
     folder = RunFolder(run_dir)
@@ -171,7 +199,7 @@ def run_incarnation(
         station: GenerationStation | None = None
         try:
             station = make_station(settings, spec)
-            return await _orchestrate(settings, spec, source, station, link, recovery, progress)
+            return await _orchestrate(settings, spec, source, station, link, recovery, progress, notes or TaskNotes())
         finally:
             if station is not None:
                 await station.close()
@@ -189,6 +217,7 @@ async def _orchestrate(
     link: TrainerLink,
     recovery: Recovery,
     progress: ProgressCallback | None,
+    notes: TaskNotes,
 ) -> TrainResult:
     orchestrator = Orchestrator(
         settings,
@@ -199,8 +228,23 @@ async def _orchestrate(
         apply_weights=station.apply_weights,
         recovery=recovery,
         progress=progress,
+        quality=_quality(settings, notes),
+        untrained=notes.untrained,
     )
     return await orchestrator.run()
+
+
+def _quality(settings: TrainingSettings, notes: TaskNotes) -> TurnQuality | None:
+    if settings.turn_quality == "failed_calls" or not settings.turn_weight:
+        return None
+    if notes.milestones_of is None:
+        raise ConfigError(
+            "no milestones of tasks are known",
+            where="training.turn_quality",
+            expected="an environment whose checks declare milestones",
+            mend="declare them ([[check]] with rule = 'milestones'), or set turn_quality = 'failed_calls'",
+        )
+    return milestone_quality(notes.milestones_of)
 
 
 def _link(settings: TrainingSettings, folder: RunFolder, command: Sequence[str] | None) -> TrainerLink:

@@ -99,8 +99,10 @@ class TrainingSettings(Settings):
     overlong_buffer: int = Field(default=64, ge=1)
     """``dapo``: tokens before the limit over which the reduction grows from 0."""
     turn_weight: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Bound of the process reward of single turns: calls that failed by the policy's own doing, credited to the tokens
-    of their turn."""
+    """Bound of the process reward of single turns, credited to the tokens of their turn; 0 switches it off."""
+    turn_quality: Literal["failed_calls", "milestones"] = "failed_calls"
+    """What makes a turn good: calls that did not fail by the policy's own doing, or progress towards the milestones
+    that the task's checks declare, as potential-based shaping (see ``algorithms/turns.py``)."""
     mismatch_floor: float = Field(default=0.03, gt=0.0)
     """Mean |log π − log μ| of fresh tokens, in nats, that the engine's arithmetic alone may cause. A run stops when
     fresh tokens differ more, and like stale ones: then version tags are not true."""

@@ -11,6 +11,7 @@ from flightschool.records import (
     Check,
     CheckRule,
     CheckSpec,
+    CommandCheck,
     Evidence,
     JudgeCheck,
     MilestoneCheck,
@@ -61,6 +62,12 @@ class CheckVerifier:
     def checks(self) -> tuple[CheckSpec, ...]:
         """The declared checks."""
         return self._checks
+
+    @property
+    def waits(self) -> bool:
+        """Whether judging waits for sandboxes or models, so that an event loop should leave it to a thread."""
+        rules = (rule for check in self._checks for rule in rules_in(check.rule))
+        return any(isinstance(rule, JudgeCheck | CommandCheck) for rule in rules)
 
     @property
     def digest(self) -> str:

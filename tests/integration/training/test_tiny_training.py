@@ -12,21 +12,29 @@ import msgspec
 import pytest
 
 from flightschool.engines import load_model
-from flightschool.errors import InfrastructureError, InputError
+from flightschool.errors import ConfigError, InfrastructureError, InputError
 from flightschool.perturbation import FaultProfile
 from flightschool.records import (
     Attempt,
+    Effect,
     EndReason,
     EpisodeGroup,
+    GroupState,
     Message,
+    Milestone,
+    MilestoneCheck,
     Outcome,
     Reward,
     SpanKind,
     Task,
     Timings,
+    ToolCall,
+    ToolEvent,
+    ToolResult,
 )
 from flightschool.rollouts import EpisodeEndError, Policy
-from flightschool.training import PoolSource, TrainingSettings, TrainResult, resume, train
+from flightschool.training import PoolSource, TaskNotes, TrainingSettings, TrainResult, resume, train
+from flightschool.training.credits import read_credits
 from flightschool.training.folders import RunFolder
 from flightschool.training.journal import Finished, read_journal
 from flightschool.training.progress import StepProgress
@@ -185,3 +193,90 @@ def test_the_temperature_rises_with_success_and_the_trainer_scores_under_the_sam
     assert sampled == {0: {0.5}, 1: {0.75}, 2: {1.0}, 3: {1.0}}
     assert [row.temperature for row in rows] == [0.5, 0.75, 1.0, 1.0]
     assert max(row.stats.max_abs_mismatch for row in rows) < 1e-4
+
+
+class WalkRunner(BanditRunner):
+    """Two turns; a turn whose first sampled token is even calls the tool that the next milestone asks for."""
+
+    RULE = MilestoneCheck(
+        milestones=(Milestone(id="first", tool="step"), Milestone(id="second", tool="step", after=("first",)))
+    )
+
+    async def _attempt(self, task: Task, policy: Policy, group: str, index: int, seed: int) -> Attempt:
+        attempt = await super()._attempt(task, policy, group, index, seed)
+        endpoint = policy.endpoint(task, seed + index, group)
+        said = [Message(role="user", content=task.instruction)]
+        for turn in range(2):
+            with contextlib.suppress(EpisodeEndError):
+                said.append(await endpoint.complete(said, ()))
+            said.append(Message(role="user", content=f"and {turn}"))
+        spans = endpoint.spans()
+        endpoint.close()
+        firsts = {span.turn: span.token_ids_T[0] for span in spans if span.kind is SpanKind.COMPLETION}
+        events = tuple(
+            ToolEvent(
+                index=turn,
+                turn=turn,
+                call=ToolCall(id=f"c{turn}", name="step" if token % 2 == 0 else "stray", arguments={}),
+                result=ToolResult(call_id=f"c{turn}", content="{}"),
+                effect=Effect.READ,
+                start_ms=0.0,
+                end_ms=1.0,
+            )
+            for turn, token in sorted(firsts.items())
+        )
+        return msgspec.structs.replace(attempt, spans=spans, events=events)
+
+
+def test_progress_towards_milestones_trains_single_turns_and_every_term_is_kept(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    """Process credits reach the loss: the same groups with and without them end in other weights."""
+    fields = {"mode": "sync", "separate_process": False, "num_steps": 3, "max_new_tokens": 4}
+    notes = TaskNotes(milestones_of=lambda task: [(1.0, WalkRunner.RULE)])
+    made: dict[str, str] = {}
+    for name, weight in (("plain", 0.0), ("shaped", 0.5)):
+        more = {"turn_weight": weight, "turn_quality": "milestones"}
+        result = train(
+            settings(**fields, **more),
+            model=tiny_folder,
+            run_dir=tmp_path / name,
+            source=PoolSource(TASKS),
+            runner=WalkRunner(),
+            notes=notes,
+        )
+        made[name] = result.model_digest
+    assert made["plain"] != made["shaped"]
+    plain, shaped = (read_credits(RunFolder(tmp_path / name).credits) for name in ("plain", "shaped"))
+    assert {row.group for row in shaped} >= set(result.manifest.consumed)
+    first, again = plain[0], shaped[0]
+    assert [m.advantage for m in first.members] == [m.advantage for m in again.members]
+    assert not any(member.turns for member in first.members)
+    assert any(0.0 < abs(value) <= 0.5 for member in again.members for value in member.turns.values())
+    for row in shaped:
+        for member in row.members:
+            assert sum(member.terms.values()) == pytest.approx(member.advantage)
+            told = {turn: member.advantage + value for turn, value in member.turns.items()}
+            assert sorted(told.values()) == pytest.approx(sorted(member.spans.values()))
+
+
+def test_milestones_that_no_one_declared_are_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    fields = {"mode": "sync", "separate_process": False, "turn_weight": 0.5, "turn_quality": "milestones"}
+    with pytest.raises(ConfigError, match="no milestones of tasks are known"):
+        run(tmp_path / "run", tiny_folder, fields)
+
+
+def test_watched_groups_are_consumed_and_teach_nothing(tiny_folder: Path, tmp_path: Path) -> None:
+    fields = {"mode": "sync", "separate_process": False, "num_steps": 2}
+    train(
+        settings(**fields),
+        model=tiny_folder,
+        run_dir=tmp_path / "run",
+        source=PoolSource(TASKS),
+        runner=BanditRunner(),
+        notes=TaskNotes(untrained=frozenset({"t1"})),
+    )
+    rows = read_credits(RunFolder(tmp_path / "run").credits)
+    states = {row.task: row.state for row in rows}
+    assert states["t1"] is GroupState.ZERO_ADVANTAGE
+    assert {states["t0"], states["t2"]} == {GroupState.COMPLETE}

@@ -9,23 +9,35 @@ from typing import Any
 import msgspec
 import pytest
 
-from flightschool.audit import REQUIRED, audit_environment, auditing, environment_wide
-from flightschool.protocols import World
+from flightschool.audit import (
+    REQUIRED,
+    audit_environment,
+    auditing,
+    environment_wide,
+    examination,
+    view_environment,
+)
+from flightschool.protocols import World, WorldReply
 from flightschool.records import (
+    AnswerCheck,
+    Attempt,
     AuditVerdict,
     CallCheck,
     CheckKind,
+    CheckRule,
     CheckSpec,
     DiffCheck,
     Finding,
     Message,
     Reference,
+    SetAnswerCheck,
     Severity,
     SqlCheck,
     Task,
     TaskAudit,
     ToolCall,
 )
+from flightschool.rollouts import EpisodeRunner, MessagesPolicy, run_attempts
 from flightschool.testing.miniature import MiniatureEnvironment, MiniatureWorld
 from flightschool.verification import OutcomeReward
 
@@ -247,3 +259,147 @@ def test_examiners_side_by_side_find_the_same(price_list: PriceList, monkeypatch
     alone = audit_environment(price_list, composition=OutcomeReward())
     together = audit_environment(price_list, composition=OutcomeReward(), num_workers=2)
     assert together == alone
+
+
+# ------------------------------------------------------------------------------------------------ replayed alone
+
+
+def play_alone(environment: Any, task_id: str, found: Finding) -> Attempt:
+    """Only the finding's actions, in a process of thought that knows nothing of the audit."""
+    policy = MessagesPolicy({task_id: found.actions}, "evidence")
+    (attempt,) = run_attempts(
+        EpisodeRunner(environment, OutcomeReward(), run="again"), [environment.task(task_id)], policy, seed=5
+    )
+    return attempt
+
+
+def test_every_exploit_replays_from_its_actions_alone_and_proposes_a_mend(price_list: PriceList) -> None:
+    price_list.recheck(TASK, functional("select count(*) from prices", (5,)))
+    one = audit(price_list, TASK)[TASK]
+    exploits = [f for f in one.findings if f.severity is Severity.BARRING and f.probe not in ("flake", "leak")]
+    assert {"noop", "random", "junk", "stop", "mutants"} <= {f.probe for f in exploits}
+    for found in exploits:
+        attempt = play_alone(price_list, TASK, found)
+        assert attempt.reward is not None, found
+        assert attempt.reward.success, found
+        assert found.mend
+        assert found.confidence == 1.0
+
+
+def test_refused_correct_work_replays_too(price_list: PriceList) -> None:
+    checks = price_list.references[TASK].checks
+    once = CheckSpec(id="once", kind=CheckKind.CONSTRAINT, rule=CallCheck(tool="get_price", least=0, most=1))
+    price_list.recheck(TASK, *checks, once)
+    (found, *_) = [f for f in audit(price_list, TASK)[TASK].findings if f.probe == "equivalents"]
+    attempt = play_alone(price_list, TASK, found)
+    assert attempt.reward is not None
+    assert not attempt.reward.success
+    assert found.evidence
+
+
+def test_repeats_exclude_a_flake_rate_with_a_stated_bound(price_list: PriceList) -> None:
+    tasks = [price_list.task(TASK)]
+    one, *_ = audit_environment(price_list, composition=OutcomeReward(), tasks=tasks, separate_process=False)
+    assert one.num_repeats == 20
+    assert one.flake_bound == pytest.approx(1 - 0.05 ** (1 / 20))
+    one, *_ = audit_environment(price_list, composition=OutcomeReward(), tasks=tasks, separate_process=False, repeats=5)
+    assert (one.num_repeats, one.flake_bound) == (5, pytest.approx(1 - 0.05 ** (1 / 5)))
+
+
+def answered(*rules: CheckRule) -> tuple[CheckSpec, ...]:
+    return tuple(CheckSpec(id=f"says{n}", kind=CheckKind.FUNCTIONAL, rule=rule) for n, rule in enumerate(rules))
+
+
+def test_a_list_of_all_answers_must_not_pass_without_work(price_list: PriceList) -> None:
+    for task_id, reference in price_list.references.items():
+        price = task_id.rpartition("-")[2]
+        price_list.references[task_id] = msgspec.structs.replace(reference, oracle_answer=f"It is that of {price}.")
+    price_list.recheck(TASK, *answered(AnswerCheck(contains=("that of pump",))))
+    one = audit(price_list, TASK)[TASK]
+    found = next(f for f in one.findings if f.probe == "answers" and f.severity is Severity.BARRING)
+    assert found.what == "listing every answer of the environment passes"
+    exact = SetAnswerCheck(items=("pump",), after="that of")
+    price_list.recheck(TASK, *answered(exact))
+    assert "answers" not in barring(audit(price_list, TASK)[TASK])
+
+
+def test_junk_behind_the_right_answer_is_told_and_bars_nothing(price_list: PriceList) -> None:
+    checks = price_list.references[TASK].checks
+    price_list.recheck(TASK, *checks, *answered(AnswerCheck(contains=("done",))))
+    one = audit(price_list, TASK)[TASK]
+    (found,) = [f for f in one.findings if f.probe == "answers"]
+    assert found.severity is Severity.WARNING
+    assert "matches parts" in found.what
+
+
+class _Fragile(MiniatureWorld):
+    """Breaks, as careless code does, on what no honest policy would send."""
+
+    def execute(self, call: ToolCall) -> WorldReply:
+        for value in call.arguments.values():
+            if isinstance(value, str):
+                value.encode()
+        return super().execute(call)
+
+
+def test_output_that_breaks_the_world_must_not_leave_the_denominator(price_list: PriceList) -> None:
+    price_list.open = lambda task: _Fragile(price_list.image)
+    one = audit(price_list, TASK)[TASK]
+    assert one.verdict in (AuditVerdict.EXPLOITABLE, AuditVerdict.UNAUDITED)
+
+
+def test_what_stays_for_the_next_attempt_is_found(price_list: PriceList) -> None:
+    kept: list[bytes] = [price_list.image]
+
+    class Keeping(MiniatureWorld):
+        def close(self) -> None:
+            kept[0] = self.snapshot()
+            super().close()
+
+    price_list.open = lambda task: Keeping(kept[0])
+    one = audit(price_list, TASK)[TASK]
+    assert "carry-over" in barring(one)
+
+
+def test_odd_numbers_must_not_pass_for_the_right_one(price_list: PriceList) -> None:
+    """``price <> 174`` holds for minus one, too."""
+    price_list.recheck(TASK, functional("select price <> 174 from prices where item = 'gear'", (1,)))
+    found = [f for f in audit(price_list, TASK)[TASK].findings if f.probe == "numbers"]
+    assert found
+    assert any("-1" in f.what for f in found)
+
+
+def test_reading_alone_finds_leaks_and_acquits_no_one(price_list: PriceList) -> None:
+    price_list.recheck(TASK, functional("select owner from prices where item = 'gear'", ("AB-905",)))
+    price_list.change(TASK, guidance="Use the tools. By the way, it is AB-905.")
+    audits = {one.task: one for one in view_environment(price_list)}
+    assert audits[TASK].verdict is AuditVerdict.LEAKING
+    assert audits[TASK].findings[0].mend
+    assert {one.verdict for task, one in audits.items() if task != TASK} == {AuditVerdict.UNAUDITED}
+
+
+def test_an_environment_without_any_solution_is_attacked_all_the_same(price_list: PriceList) -> None:
+    """An imported environment may have no reference solutions: what passes for nothing is an exploit nonetheless."""
+    for task_id, reference in price_list.references.items():
+        price_list.references[task_id] = msgspec.structs.replace(reference, oracle=())
+    price_list.recheck(TASK, functional("select count(*) from prices", (5,)))
+    audits = audit(price_list, separate_process=True)
+    assert audits[TASK].verdict is AuditVerdict.EXPLOITABLE
+    assert {"noop", "stop", "junk", "random"} <= barring(audits[TASK])
+    assert audits["copy-gear-seal"].verdict is AuditVerdict.UNAUDITED
+
+
+def test_a_tool_that_hangs_costs_its_own_task_alone(price_list: PriceList, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "PLAY_S", 0.2)
+
+    class Hanging(MiniatureWorld):
+        def execute(self, call: ToolCall) -> WorldReply:
+            while call.arguments.get("price") == 905:
+                pass
+            return super().execute(call)
+
+    usual = price_list.open
+    price_list.open = lambda task: Hanging(price_list.image) if task.id == TASK else usual(task)
+    audits = audit(price_list, TASK, "copy-gear-seal", separate_process=True)
+    assert [one.verdict for one in audits.values()] == [AuditVerdict.UNAUDITED, AuditVerdict.SOUND]
+    assert any("did not end within 0.2 s" in f.evidence for f in audits[TASK].findings)

@@ -1,12 +1,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
-from flightschool.audit import AuditIndex, audit_environment, require_sound, save_audits
+from flightschool.audit import (
+    AuditIndex,
+    audit_environment,
+    require_sound,
+    require_sound_folders,
+    save_audits,
+    save_folder_audit,
+)
+from flightschool.audit.terminal import FlawFinding, FolderAudit
+from flightschool.audit.verdicts import verifier_digest
+from flightschool.environments.terminal import TerminalTask
 from flightschool.errors import GateError, InputError
 from flightschool.governance import AuditLog, overrides
 from flightschool.records import AuditVerdict, CheckSpec, Finding, Severity, TaskAudit
@@ -80,3 +90,71 @@ def test_an_override_needs_a_name_and_a_reason_and_is_written_down(audited: Any,
     (written,) = overrides(AuditLog(store))
     assert (written.name, written.reason, written.gate) == ("Vera", "demonstration", "audit")
     assert "copy-bolt-pump (unaudited)" in written.subject
+
+
+def test_a_finding_of_the_whole_environment_bars_the_tasks_that_it_spared(audited: Any, store: SqlStore) -> None:
+    """The tasks at the gate are sound; what was found stands on a task that is not among them."""
+    other = audited.task("copy-bolt-pump")
+    wide = Finding(probe="environment.ceiling", severity=Severity.BARRING, what="a habit scores .9")
+    found = AuditIndex(store, audited).find(audited.task(TASKS[0]))
+    assert found is not None
+    barred = msgspec.structs.replace(
+        found,
+        task=other.id,
+        task_digest=other.digest,
+        verifier_digest=verifier_digest(audited.reference(other.id)),
+        verdict=AuditVerdict.EXPLOITABLE,
+        findings=(wide,),
+    )
+    save_audits(store, [barred])
+    tasks = [audited.task(task_id) for task_id in TASKS]
+    with pytest.raises(GateError, match="the whole environment is suspect"):
+        require_sound(store, audited, tasks)
+    require_sound(store, audited, tasks, actor="Vera", reason="the habit is wanted")
+
+
+# ------------------------------------------------------------------------------------------------ task folders
+
+
+class Folder(NamedTuple):
+    id: str
+    digest: str
+
+
+def folder(number: int, verdict: AuditVerdict, *flaws: str) -> FolderAudit:
+    findings = tuple(
+        FlawFinding(flaw=flaw, severity=Severity.BARRING, accuses=verdict, what=f"{flaw} works", confirmed=True)
+        for flaw in flaws
+    )
+    return FolderAudit(
+        id=f"t{number}", path=f"/pool/t{number}", digest=f"d{number}", verdict=verdict, findings=findings
+    )
+
+
+def test_task_folders_pass_by_the_audit_of_their_content(store: SqlStore) -> None:
+    save_folder_audit(store, folder(0, AuditVerdict.SOUND))
+    save_folder_audit(store, folder(1, AuditVerdict.EXPLOITABLE, "reward-forging"))
+    sound, bad, changed = Folder("t0", "d0"), Folder("t1", "d1"), Folder("t0", "d0-changed")
+    assert [audit.task for audit in require_sound_folders(store, "pool", [sound])] == ["t0"]
+    with pytest.raises(GateError, match=r"t1 \(exploitable\)"):
+        require_sound_folders(store, "pool", [sound, bad])
+    with pytest.raises(GateError, match=r"t0 \(unaudited\)"):
+        require_sound_folders(store, "pool", [changed])
+    assert require_sound_folders(store, "pool", [bad], actor="Vera", reason="to see it")[0].verdict == "exploitable"
+    (written,) = overrides(AuditLog(store))
+    assert written.subject.startswith("pool: 1 task(s) are not sound: t1")
+
+
+def test_a_flaw_of_half_the_pool_bars_its_sound_folders(store: SqlStore) -> None:
+    pool = [Folder(f"t{i}", f"d{i}") for i in range(8)]
+    for number in range(8):
+        bad = number < 4
+        audit = folder(number, AuditVerdict.EXPLOITABLE, "hook-plant") if bad else folder(number, AuditVerdict.SOUND)
+        save_folder_audit(store, audit)
+    with pytest.raises(GateError, match="4 of 8 tasks fail this probe"):
+        require_sound_folders(store, "pool", pool[4:], among=pool)
+    assert len(require_sound_folders(store, "pool", pool[4:])) == 4
+
+
+def test_the_terminal_task_of_a_folder_is_one_that_the_gate_knows() -> None:
+    assert {"id", "digest"} <= {*TerminalTask.__struct_fields__, *vars(TerminalTask)}

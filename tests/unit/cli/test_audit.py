@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ def test_environments_speak_the_contract(run: Any, space: Path) -> None:
     [
         ("audit", "./not-there"),
         ("audit", "desk", "./tasks"),
-        ("audit", "desk", "--static"),
         ("audit", "desk", "--fix", "./fixed"),
         ("audit", "./empty"),
         ("audit", "./file.txt"),
@@ -38,3 +38,47 @@ def test_wrong_use_is_one_error_with_a_mend(words: tuple[str, ...], run: Any, sp
     spoken = run(*words, "--json")
     assert spoken.code == 2
     assert spoken.error["mend"]
+
+
+def test_an_environment_that_only_was_read_is_never_sound(run: Any, space: Path) -> None:
+    spoken = run("audit", "desk", "--static", "--json")
+    assert spoken.code == 1
+    assert set(spoken.json["summary"]["verdicts"]) <= {"unaudited", "leaking"}
+
+
+LOOSE = """
+from flightschool.records import CheckKind, CheckSpec, CallCheck
+import msgspec
+from flightschool.testing.miniature import MiniatureEnvironment
+
+
+def build_environment():
+    environment = MiniatureEnvironment()
+    loose = CheckSpec(id="any", kind=CheckKind.FUNCTIONAL, rule=CallCheck(tool="get_price"))
+    for task in environment.tasks():
+        known = environment.reference(task.id)
+        environment._references[task.id] = msgspec.structs.replace(known, checks=(loose,))
+    return environment
+"""
+
+
+def test_the_evidence_of_a_finding_is_a_script_that_replays_alone(run: Any, space: Path) -> None:
+    """From ``audit --json`` into a file, and that file into ``rollout``: full reward again for no work."""
+    (space / "loose.py").write_text(LOOSE)
+    audited = run("audit", "./loose.py", "--repeats", "3", "--json")
+    assert audited.code == 1
+    row = next(one for one in audited.json["tasks"] if one["verdict"] == "exploitable")
+    assert row["repeats"]["num"] == 3
+    found = next(one for one in row["findings"] if one["class"] == "mutants" and one["confirmed"])
+    assert found["mend"]
+    (space / "evidence.json").write_text(json.dumps({"tasks": {row["id"]: found["evidence"]["actions"]}}))
+    words = ("rollout", "./loose.py", "--policy", "script:evidence.json", "--task", row["id"], "-n", "1", "--json")
+    (episode,) = run(*words).json["episodes"]
+    assert episode["task"] == row["id"]
+    assert episode["reward"]["outcome"] == 1.0
+
+
+def test_a_server_is_an_environment_and_no_folder(run: Any, space: Path) -> None:
+    spoken = run("audit", "http://127.0.0.1:9", "--json")
+    assert spoken.code in (1, 2)
+    assert "folder" not in spoken.error["what"]

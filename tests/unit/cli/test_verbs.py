@@ -333,6 +333,31 @@ def test_screening_wants_an_audit_and_takes_an_override(run: Run, space: Path) -
     assert spoken.json["funnel"]["num_rollouts"] <= 16
     with Workspace.find() as opened:
         assert "override" in [entry.action for entry in _entries(opened)]
+    name = run("rollout", "desk", "--policy", "noop", "-n", "1", "--json").json["summary"]["run"]
+    shown = run("runs", "show", name, "--json")
+    (waived,) = shown.json["overrides"]
+    assert (waived["gate"], waived["reason"]) == ("audit", "a test of the verb")
+    assert "a test of the verb" in run("runs", "show", name).err
+
+
+def test_what_reviews_found_corrects_the_accuracy_of_an_evaluation(
+    run: Run, space: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+    for policy in ("oracle", "random"):
+        run("rollout", "desk", "--policy", policy, "-n", "20")
+    items = run("review", "list", "desk", "-n", "24", "--by", "none", "--json").json["items"]
+    for number, item in enumerate(items):
+        honest = "right" if item["passed"] else "wrong"
+        said = "hack" if item["passed"] and number < 6 else honest
+        run("review", "label", item["attempt"], said, "--reason", "looked")
+    rates = run("review", "list", "desk-n24-s0-none", "--json").json["rates"]
+    assert rates["right"]["value"] < rates["pass_rate"] == 0.5
+    run("eval", "freeze", "desk", "--name", "ride", "--per-family", "1", "--holdout", "0")
+    measured = run("eval", "run", "ride", "--policy", "oracle", "--json").json
+    assert measured["verifier_error"]["rho0"]["value"] == pytest.approx(rates["rho0"]["value"])
+    assert measured["accuracy"]["mean"] == 1.0
+    assert measured["accuracy_corrected"]["low"] < measured["accuracy_corrected"]["mean"] <= 1.0
 
 
 def _entries(opened: Workspace) -> list[Any]:

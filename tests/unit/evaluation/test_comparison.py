@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from flightschool.errors import GateError, NotFoundError
 from flightschool.evaluation import METRICS, EvaluationRun, compare, summarise
 from flightschool.records import Measurement, Reward
+from flightschool.statistics import Interval
 
 
 def test_summary_weighs_strata_by_traffic(run_of: Any) -> None:
@@ -131,3 +132,26 @@ def test_a_measurement_is_no_reward_and_nothing_turns_one_into_the_other() -> No
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(msgspec.to_builtins(measured), Reward)
     assert not {"reward", "total"} & set(EvaluationRun.__struct_fields__)
+
+
+def rate(value: float) -> Interval:
+    return Interval(value=value, low=max(0.0, value - 0.05), high=value + 0.05, num_items=60, method="reviews")
+
+
+def test_success_is_corrected_beside_the_raw_figure(run_of: Any) -> None:
+    run = run_of([True] * 20 + [False] * 20)
+    summary = summarise(run, error=(rate(0.1), rate(0.2)))
+    raw, right = summary.measurement("success/all"), summary.measurement("success_corrected/all")
+    assert raw.value == 0.5
+    assert right.value == pytest.approx((0.5 - 0.1) / 0.7)
+    assert right.low < raw.low < right.value < right.high
+    assert "ρ0 0.100" in right.method
+    assert {m.name for m in summarise(run).measurements} == {
+        m.name for m in summary.measurements if not m.name.startswith("success_corrected")
+    }
+
+
+def test_a_verifier_that_is_a_coin_corrects_nothing_and_it_is_said(run_of: Any) -> None:
+    summary = summarise(run_of([True] * 20 + [False] * 20), error=(rate(0.6), rate(0.5)))
+    assert not any(m.name.startswith("success_corrected") for m in summary.measurements)
+    assert any("no more than a coin" in note for note in summary.notes)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,15 +19,18 @@ from flightschool.governance import (
     AuditLog,
     ReviewCandidate,
     ReviewSheet,
+    Withdrawn,
     add_label,
     agreement,
     draw_sheet,
+    known_error,
     labels_of,
     load_sheet,
     review_rates,
     save_sheet,
     settled,
     sheets_of,
+    withdraw,
 )
 from flightschool.records import ReviewLabel
 from flightschool.store import SqlStore
@@ -296,3 +300,59 @@ def test_two_reviewers_by_hand(store: SqlStore) -> None:
     add_label(store, sheet, keys[3], reviewer="cy", label="hack", reason="r")
     assert settled(labels_of(store, "s"))[keys[3]] == "hack"
     assert review_rates(sheet, labels_of(store, "s")).num_left == 0
+
+
+# ------------------------------------------------------------------------------------------------ for whom they speak
+
+
+def spoken(store: SqlStore, name: str, environments: tuple[str, ...], num: int = 40) -> ReviewSheet:
+    """A sheet of which every item is labelled: of 40, four passes are wrong and two failures are right."""
+    pool = candidates("s", True, 100) + candidates("s", False, 100)
+    sheet = msgspec.structs.replace(sheet_of(pool, num, name=name), environments=environments)
+    save_sheet(store, sheet)
+    passes = [item.attempt for item in sheet.items if item.passed]
+    failures = [item.attempt for item in sheet.items if not item.passed]
+    label_all(store, sheet, {*passes[4:], *failures[:2]})
+    return sheet
+
+
+def test_known_errors_are_those_of_the_environments_own_checks(store: SqlStore) -> None:
+    spoken(store, "small", ("env-1",), num=24)
+    spoken(store, "other", ("env-2",))
+    spoken(store, "mixed", ("env-1", "env-2"), num=80)
+    spoken(store, "right", ("env-1",))
+    found = known_error(store, "env-1")
+    assert found is not None
+    assert (found.sheet, found.num_reviewed) == ("right", 40)
+    assert found.rho0.value == pytest.approx(0.2 / 1.1)
+    assert found.rho1.value == pytest.approx(0.1 / 0.9)
+    assert found.noise == (found.rho0.value, found.rho1.value)
+    assert known_error(store, "env-3") is None
+
+
+def test_few_labels_and_one_sided_ones_are_not_enough(store: SqlStore) -> None:
+    spoken(store, "few", ("env",), num=10)
+    sheet = msgspec.structs.replace(sheet_of(candidates("s", True, 50), 30, name="passes"), environments=("env",))
+    save_sheet(store, sheet)
+    label_all(store, sheet, {item.attempt for item in sheet.items})
+    assert known_error(store, "env") is None
+
+
+def test_sealing_a_part_changes_the_digest_and_no_check(store: SqlStore) -> None:
+    spoken(store, "before", ("whole",))
+    withdraw(
+        store,
+        Withdrawn(environment="e", digest="whole", successor="rest", holdout="h", hidden=("t1",)),
+    )
+    found = known_error(store, "rest")
+    assert found is not None
+    assert found.sheet == "before"
+
+
+def test_rates_tell_the_share_of_right_work_beside_the_pass_rate(store: SqlStore) -> None:
+    sheet = spoken(store, "s", ("e",))
+    rates = review_rates(sheet, labels_of(store, "s"))
+    assert rates.pass_rate == 0.5
+    assert rates.right is not None
+    assert rates.right.value == pytest.approx(0.5 * 0.8 + 0.5 * 0.1)
+    assert rates.right.low < rates.right.value < rates.right.high

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from flightschool.records import Message
-from flightschool.reports import EpisodePair, ReportData, render_report, write_report
+from flightschool.records import AuditVerdict, Finding, Message, Severity, ToolCall
+from flightschool.reports import AuditedTask, EpisodePair, ReportData, ScanRow, render_report, write_report
 
 EVIL = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>"
 
@@ -163,3 +163,33 @@ def test_write_is_whole_or_not_at_all(sample: ReportData, tmp_path: Path) -> Non
     with pytest.raises(OSError, match="taken"):
         write_report(sample, blocked)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "taken"]
+
+
+def test_findings_are_told_with_what_was_played_and_the_mend(sample: ReportData) -> None:
+    call = ToolCall(id="1", name="close_order", arguments={"order": "W-1"})
+    played = (Message(role="assistant", tool_calls=(call,)), Message(role="assistant", content="Done."))
+    found = Finding(
+        probe="junk", severity=Severity.BARRING, what="junk passes", actions=played, mend="check values, not presence"
+    )
+    audited = (AuditedTask(task="t-1", verdict=AuditVerdict.EXPLOITABLE, findings=(found,)),)
+    text = words(render_report(msgspec.structs.replace(sample, audited=audited)))
+    assert "played: close_order {'order': 'W-1'}; 'Done.'" in text
+    assert "mend: check values, not presence" in text
+
+
+def test_the_scan_of_attempts_and_the_subject_of_a_waiver_stand_on_the_page(sample: ReportData) -> None:
+    row = ScanRow(
+        rule="canary-passed",
+        severity=Severity.BARRING,
+        what="a task that no honest policy can pass was passed",
+        evidence="t-9",
+        num_attempts=2,
+        attempt="run:g1:0:0",
+    )
+    waived = msgspec.structs.replace(sample.overrides[0], subject="desk: 1 task(s) are not sound: t-1 (flaky)")
+    text = words(render_report(msgspec.structs.replace(sample, scan=(row,), overrides=(waived,))))
+    assert "canary-passed a task that no honest policy can pass was passed (2 attempts)" in text
+    assert "for instance run:g1:0:0" in text
+    assert "t-1 (flaky)" in text
+    assert "Nothing was found." in words(render_report(msgspec.structs.replace(sample, scan=())))
+    assert "Scan of the attempts" not in words(render_report(msgspec.structs.replace(sample, scan=None)))

@@ -189,3 +189,19 @@ def test_only_admitted_tasks_of_this_model_pass_the_gate(store: SqlStore) -> Non
         require_screened(store, "m", [msgspec.structs.replace(good[0], instruction="changed")])
     assert len(require_screened(store, "m", bad, actor="Vera", reason="ablation")) == 4
     assert [o.gate for o in overrides(AuditLog(store))] == ["screening"]
+
+
+def test_mixed_rewards_that_only_the_verifiers_errors_explain_are_no_signal() -> None:
+    """Family 0 is never solved and family 1 half of the time; a tenth of all wrong work passes."""
+    rates = {"family 0": 0.1, "family 1": 0.55}
+    pool = pool_of(2)
+
+    def decide(noise: tuple[float, float]) -> dict[str, list[ScreeningDecision]]:
+        roll = rolls(lambda task: rates[task.family])
+        return by_family(screen(pool, roll, policy="m", group_size=8, budget=128, threshold=0.3, noise=noise), pool)
+
+    raw, freed = decide((0.0, 0.0)), decide((0.1, 0.0))
+    assert all(d.admitted for d in raw["family 0"])
+    assert not any(d.admitted for d in freed["family 0"])
+    assert all(d.admitted for d in freed["family 1"])
+    assert "the verifier's errors apart (raw 0." in freed["family 0"][0].reason

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from flightschool.errors import GateError
-from flightschool.governance import AuditLog
+from flightschool.audit.trajectories import canaries_of, facts_of
+from flightschool.errors import GateError, InputError
+from flightschool.governance import AuditLog, distinct, overrides
 from flightschool.records import AuditVerdict, Task
-from flightschool.rollouts import NoopPolicy, OraclePolicy, Policy, PolicyEndpoint
-from flightschool.stations import JobSettings, Quiet, admit, audit, candidates, freeze, frozen_suites
-from flightschool.stations.settings import ScreeningTable, SuiteTable
+from flightschool.rollouts import EpisodeRunner, NoopPolicy, OraclePolicy, Policy, PolicyEndpoint
+from flightschool.stations import (
+    JobSettings,
+    Quiet,
+    admit,
+    audit,
+    canary_tasks,
+    candidates,
+    freeze,
+    frozen_suites,
+)
+from flightschool.stations.settings import CanariesTable, ScreeningTable, SuiteTable, WaiverTable
+from flightschool.stations.watching import WatchedSource
 from flightschool.store import SqlStore
 from flightschool.testing.miniature import MiniatureEnvironment
+from flightschool.training import PoolSource
 from flightschool.verification import OutcomeReward
 
 ENVIRONMENT = MiniatureEnvironment()
@@ -119,3 +133,71 @@ def test_unaudited_tasks_are_refused(store: SqlStore) -> None:
     frozen = freeze(store, environment, TABLE, 0, Quiet())
     with pytest.raises(GateError, match="audit"):
         candidates(store, environment, frozen)
+
+
+def test_a_waiver_lets_named_tasks_train_and_is_written_down(store: SqlStore) -> None:
+    environment = copies()
+    frozen = freeze(store, environment, TABLE, 0, Quiet())
+    named = frozen.pool[:2]
+    waiver = WaiverTable(name="Vera", reason="a demonstration", tasks=tuple(named))
+    found = candidates(store, environment, frozen, waiver)
+    assert [task.id for task in found.sound] == list(named)
+    (written,) = overrides(AuditLog(store))
+    assert (written.gate, written.name, written.reason) == ("audit", "Vera", "a demonstration")
+    candidates(store, environment, frozen, waiver)
+    assert len(distinct(overrides(AuditLog(store)))) == 1
+    with pytest.raises(InputError, match="is waived, and is none of the pool"):
+        candidates(store, environment, frozen, WaiverTable(name="Vera", reason="r", tasks=("nothing",)))
+
+
+def test_a_waiver_needs_a_name_and_a_reason() -> None:
+    for fields in ({"name": "Vera"}, {"reason": "r"}, {"tasks": ("t",)}, {"name": " ", "reason": "r"}):
+        with pytest.raises(ValidationError, match="both a name and a reason"):
+            WaiverTable.model_validate(fields)
+
+
+def test_canaries_are_watched_and_never_candidates(store: SqlStore) -> None:
+    environment = copies()
+    audit(store, environment, REWARD, Quiet())
+    frozen = freeze(store, environment, TABLE, 0, Quiet())
+    chosen = frozen.pool[0]
+    table = CanariesTable(tasks=(chosen,), reason="its two checks contradict one another", share=0.25)
+    canaries = canary_tasks(store, environment, frozen, table, Quiet())
+    assert [task.id for task in canaries] == [chosen]
+    found = candidates(store, environment, frozen, canaries=canaries)
+    assert chosen not in {task.id for task in found.sound}
+    assert canaries_of(store, environment.name) == {chosen}
+    measured = CanariesTable(tasks=(next(iter(frozen.suite.task_digests)),), reason="r")
+    with pytest.raises(InputError, match="frozen into suite or holdout"):
+        canary_tasks(store, environment, frozen, measured, Quiet())
+
+
+class Notes(Quiet):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_watched_source_mixes_canaries_in_and_tells_of_a_pass_once(store: SqlStore) -> None:
+    environment = copies()
+    tasks = environment.tasks()
+    canary, pool = tasks[0], tasks[1:4]
+
+    def source(told: Quiet) -> WatchedSource:
+        return WatchedSource(PoolSource(pool), facts_of(environment), [canary], 0.25, told)
+
+    told = Notes()
+    watched = source(told)
+    order = [task.id for task in (watched.next_task() for _ in range(40)) if task is not None]
+    assert order.count(canary.id) == 10
+    again = source(Quiet())
+    assert [task.id for task in (again.next_task() for _ in range(40)) if task is not None] == order
+    runner = EpisodeRunner(environment, REWARD, run="r")
+    for number in range(2):
+        group = asyncio.run(
+            runner.group(canary, OraclePolicy(environment), size=2, group=f"g{number}", admitted_step=0, seed=number)
+        )
+        watched.report(group)
+    assert [note.split(" at ")[0] for note in told.notes] == ["canary-passed"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flightschool.audit.examination import Examination, Play
 from flightschool.records import AuditVerdict, Finding, Severity
 
-__all__ = ["Probe", "barring", "passes", "passes_unless_equivalent"]
+__all__ = ["Probe", "barring", "passes", "passes_unless_equivalent", "warning"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,21 +20,27 @@ class Probe:
     run: Callable[[Examination], Iterable[Finding]]
 
 
-def barring(probe: str, what: str, evidence: str = "") -> Finding:
-    """A finding that bars its task."""
-    return Finding(probe=probe, severity=Severity.BARRING, what=what, evidence=evidence)
+def barring(probe: str, what: str, evidence: str = "", play: Play | None = None) -> Finding:
+    """A finding that bars its task; with the play that shows it, if one does."""
+    actions = () if play is None else play.actions
+    return Finding(probe=probe, severity=Severity.BARRING, what=what, evidence=evidence, actions=actions)
+
+
+def warning(probe: str, what: str, evidence: str = "", play: Play | None = None) -> Finding:
+    """A finding that bars nothing."""
+    actions = () if play is None else play.actions
+    return Finding(probe=probe, severity=Severity.WARNING, what=what, evidence=evidence, actions=actions)
 
 
 def passes(probe: str, who: str, play: Play) -> Iterable[Finding]:
     """A barring finding if work that must fall short succeeded."""
     if play.success:
-        calls = "; ".join(f"{e.call.name} {e.call.arguments}" for e in play.attempt.events) or "no call"
-        yield barring(probe, f"{who} passes", calls[:600])
+        yield barring(probe, f"{who} passes", play.told, play)
 
 
 def passes_unless_equivalent(exam: Examination, probe: str, who: str, play: Play) -> Iterable[Finding]:
     """Like ``passes``; who hit on the oracle's very work by luck or habit proves no fault of the checks (a warning)."""
     if play.success and exam.is_equivalent(play):
-        yield Finding(probe=probe, severity=Severity.WARNING, what=f"{who} happens to do the right work")
+        yield warning(probe, f"{who} happens to do the right work", play.told, play)
     else:
         yield from passes(probe, who, play)

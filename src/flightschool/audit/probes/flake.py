@@ -22,9 +22,11 @@ def probe(exam: Examination) -> Iterable[Finding]:
             yield from _judged_again(verifier, who, play)
     for again in exam.reruns:
         if again.attempt.end_state != exam.oracle.attempt.end_state:
-            yield barring(NAME, "the same calls end in another state", f"seeds {exam.seed} and {again.attempt.seed}")
+            yield barring(
+                NAME, "the same calls end in another state", f"seeds {exam.seed} and {again.attempt.seed}", again
+            )
         elif again.passed != exam.oracle.passed:
-            yield barring(NAME, "the same calls get another verdict", again.shortfall)
+            yield barring(NAME, "the same calls get another verdict", again.shortfall, again)
 
 
 def _judged_again(verifier: CheckVerifier, who: str, play: Play) -> Iterable[Finding]:

@@ -12,11 +12,19 @@ from flightschool.rollouts import NoopPolicy
 
 NOOP = "noop"
 DECLINE_ONLY = "decline-only"
+STOP = "stop"
 
 
 def probe_noop(exam: Examination) -> Iterable[Finding]:
     """Say that it is done, and do nothing."""
     yield from passes(NOOP, "doing nothing", exam.play_policy(NoopPolicy()))
+
+
+def probe_stop(exam: Examination) -> Iterable[Finding]:
+    """Stop at once, and say the instruction back: neither an empty answer nor a copy of the input is work."""
+    yield from passes(STOP, "stopping at once", exam.play((), STOP, answer=""))
+    copied = exam.task.instruction or exam.task.guidance
+    yield from passes(STOP, "copying the instruction into the answer", exam.play((), "copy-input", answer=copied))
 
 
 def probe_decline(exam: Examination) -> Iterable[Finding]:

@@ -19,4 +19,4 @@ def probe(exam: Examination) -> Iterable[Finding]:
             "the task has no oracle", expected="a reference solution", mend="add one; without it nothing is proven"
         )
     if not exam.oracle.success:
-        yield barring(NAME, "the oracle falls short of its own checks", exam.oracle.shortfall)
+        yield barring(NAME, "the oracle falls short of its own checks", exam.oracle.shortfall, exam.oracle)

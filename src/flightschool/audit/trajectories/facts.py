@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from flightschool.audit.trajectories.records import TaskFacts
 from flightschool.audit.values import is_prose, parameter_schema
@@ -25,7 +25,7 @@ from flightschool.records import (
     ToolSpec,
 )
 
-__all__ = ["elements", "facts_of"]
+__all__ = ["SHORTEST_SEALED", "elements", "facts_of", "sealed_texts"]
 
 SHORTEST_SEALED = 24
 """Shorter texts of checks are words that a tool's answer may hold by itself."""
@@ -34,11 +34,14 @@ _NAME = re.compile(r"(?=.*[A-Za-z])[^\s]{3,}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
-def facts_of(environment: Environment) -> dict[str, TaskFacts]:
-    """Digest of the task → facts; tasks whose sealed side cannot be read have their family and stratum alone."""
+def facts_of(environment: Environment, tasks: Iterable[Task] | None = None) -> dict[str, TaskFacts]:
+    """Digest of the task → facts, of these tasks or of all.
+
+    Tasks whose sealed side cannot be read have their family and stratum alone.
+    """
     specs = {spec.name: spec for spec in environment.tools()}
     found: dict[str, TaskFacts] = {}
-    for task in environment.tasks():
+    for task in environment.tasks() if tasks is None else tasks:
         plain = TaskFacts(task=task.id, family=task.family, stratum=task.stratum)
         try:
             found[task.digest] = _facts(task, environment.reference(task.id), specs)
@@ -71,7 +74,7 @@ def _facts(task: Task, reference: Reference, specs: Mapping[str, ToolSpec]) -> T
         written=frozenset(
             text for text in (*_written(reference.oracle, specs), *expected) if _is_name(text, task.instruction)
         ),
-        sealed=tuple(text for rule in rules for text in _sealed(rule) if len(text) >= SHORTEST_SEALED),
+        sealed=tuple(text for rule in rules for text in sealed_texts(rule) if len(text) >= SHORTEST_SEALED),
     )
 
 
@@ -99,11 +102,12 @@ def _tools(rule: CheckRule) -> Iterator[str]:
             yield from _tools(member.rule)
 
 
-def _sealed(rule: CheckRule) -> Iterator[str]:
+def sealed_texts(rule: CheckRule) -> Iterator[str]:
+    """Texts of a check that nothing but the grader holds."""
     if isinstance(rule, SqlCheck):
         yield rule.query
     elif isinstance(rule, JudgeCheck):
         yield from (rule.criterion, rule.reference)
     elif isinstance(rule, PanelCheck):
         for member in rule.members:
-            yield from _sealed(member.rule)
+            yield from sealed_texts(member.rule)

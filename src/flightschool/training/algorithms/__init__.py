@@ -18,7 +18,14 @@ from flightschool.training.algorithms.reinforce_pp import reinforce_pp
 from flightschool.training.algorithms.rloo import rloo
 from flightschool.training.algorithms.shapes import Correction, Denominator, KlTerm, LossShape
 from flightschool.training.algorithms.terms import GroupCredits, TermWeights, term_shares
-from flightschool.training.algorithms.turns import TurnQuality, turn_credits, turn_quality
+from flightschool.training.algorithms.turns import (
+    MilestonesOf,
+    TurnQuality,
+    in_order,
+    milestone_quality,
+    turn_credits,
+    turn_quality,
+)
 
 __all__ = [
     "ALGORITHMS",
@@ -30,6 +37,7 @@ __all__ = [
     "KlTerm",
     "LossShape",
     "MakeCredits",
+    "MilestonesOf",
     "Overlong",
     "TermWeights",
     "TurnQuality",
@@ -41,6 +49,8 @@ __all__ = [
     "dr_grpo",
     "grpo",
     "gspo",
+    "in_order",
+    "milestone_quality",
     "most_spread",
     "overlong_penalty",
     "reinforce_pp",

@@ -1,0 +1,99 @@
+"""What each consumed group was credited with, term by term, kept beside the run: ``credits.jsonl``. Imports no torch.
+
+The reward's raw terms stand on every attempt, in the journal; here stand the advantages that training made of them, of
+each attempt and of each span of sampled tokens. A line is written when the group is consumed. After a crash a group may
+be consumed again, under the next incarnation: ``read_credits`` gives what was written last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from flightschool.records import EpisodeGroup, GroupState, Record, SpanKind
+from flightschool.training.algorithms.terms import GroupCredits
+
+__all__ = ["CreditsFile", "GroupRow", "MemberRow", "credit_row", "read_credits"]
+
+
+class MemberRow(Record, frozen=True, kw_only=True):
+    """One attempt's credit."""
+
+    attempt: str
+    advantage: float
+    """Without the terms of single turns."""
+    terms: dict[str, float]
+    """Summands of it, by name."""
+    turns: dict[int, float]
+    """Turn → term that its tokens get beside it."""
+    spans: dict[int, float]
+    """Span of sampled tokens → the advantage of its tokens, all terms together."""
+
+
+class GroupRow(Record, frozen=True, kw_only=True):
+    """One consumed group."""
+
+    incarnation: int
+    version: int
+    """Of the trainer when the group was consumed."""
+    group: str
+    task: str
+    state: GroupState
+    members: tuple[MemberRow, ...]
+    """None where the group gave no gradient."""
+
+
+class CreditsFile:
+    """Appends one line a group."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+
+    def write(self, row: GroupRow) -> None:
+        """Append one group."""
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode(row) + b"\n")
+
+
+def credit_row(
+    group: EpisodeGroup, credits_: GroupCredits, turns: Mapping[str, dict[int, float]], incarnation: int, version: int
+) -> GroupRow:
+    """The line of a group; ``turns``: attempt → turn → term."""
+    members = {member.id: member for member in group.members}
+    rows = []
+    for credit in credits_.credits:
+        own = turns.get(credit.attempt, {})
+        spans = (span for span in members[credit.attempt].spans if span.kind is SpanKind.COMPLETION)
+        rows.append(
+            MemberRow(
+                attempt=credit.attempt,
+                advantage=credit.advantage,
+                terms=credit.terms,
+                turns=own,
+                spans={span.id: credit.advantage + own.get(span.turn, 0.0) for span in spans},
+            )
+        )
+    return GroupRow(
+        incarnation=incarnation,
+        version=version,
+        group=group.id,
+        task=group.task,
+        state=credits_.state,
+        members=tuple(rows),
+    )
+
+
+def read_credits(path: Path) -> tuple[GroupRow, ...]:
+    """All groups in order, each as it was consumed last; a line that a crash cut short is left out."""
+    rows: dict[str, GroupRow] = {}
+    lines = path.read_bytes().split(b"\n") if path.is_file() else []
+    for line in lines:
+        if not line.endswith(b"}"):
+            continue
+        row = msgspec.json.decode(line, type=GroupRow)
+        rows.pop(row.group, None)
+        rows[row.group] = row
+    return tuple(rows.values())
