@@ -127,7 +127,7 @@ def _examine_batch(desk: _Desk, batch: Sequence[Task]) -> _Batch:
     found = _Batch(reports={task.id: [] for task in batch}, habits={})
     evidence: list[tuple[str, Play]] = []
     examiner = Examiner(desk.environment, desk.composition)
-    grader = SeparateGrader(pass_env=_keys_of_judges(desk.neighbourhood, batch))
+    grader = SeparateGrader(pass_env=_keys_of_judges(desk.neighbourhood, batch), more_env=regrade.ELSEWHERE)
     try:
         for task in batch:
             exam = _examine(task, examiner, desk, found.reports[task.id])

@@ -27,7 +27,7 @@ from flightschool.config import load_toml
 from flightschool.digest import digest as content_digest
 from flightschool.errors import ConfigError, FlightschoolError
 from flightschool.protocols import Environment
-from flightschool.records import CheckSpec, Record, Reference
+from flightschool.records import CheckKind, CheckSpec, Record, Reference
 from flightschool.verification import CheckVerifier, parse_checks
 
 __all__ = ["Declaration", "DeclaredCheck", "DeclaredEnvironment", "load_declaration"]
@@ -61,8 +61,13 @@ def load_declaration(path: Path) -> Declaration:
         raise ConfigError(
             f"drafted is {drafted!r}", where=str(path), expected="'kept' or 'left_out'", mend="correct the word"
         )
+    odd = sorted(set(table) - {"check"})
+    if odd:
+        raise ConfigError(
+            f"unknown key {odd[0]!r}", where=str(path), expected="drafted, [[check]]", mend="correct or remove it"
+        )
     rows = table.get("check")
-    if not isinstance(rows, list) or not rows or set(table) != {"check"}:
+    if not isinstance(rows, list) or not rows:
         parse_checks(table, folder=path.parent, where=str(path))  # raises what is wrong
         rows = []
     declared = tuple(_declared(row, number, path) for number, row in enumerate(rows, 1))
@@ -149,3 +154,10 @@ def _refuse_unusable(reference: Reference, task_id: str) -> None:
         raise ConfigError(
             error.what, where=f"task {task_id}: {error.where}", expected=error.expected, mend=error.mend
         ) from error
+    if not any(check.kind is CheckKind.FUNCTIONAL for check in reference.checks):
+        raise ConfigError(
+            "no functional check is left",
+            where=f"task {task_id}",
+            expected="at least one: what the end state or the answer has to be",
+            mend="declare one, or keep the drafted ones: drafted = 'kept'",
+        )

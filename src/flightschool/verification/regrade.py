@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, cast
@@ -39,13 +39,20 @@ class SeparateGrader:
         timeout_s: real seconds that one item may take, beside what its commands and judges are allowed themselves.
         command: the program, for graders of another build.
         pass_env: environment variables that the process gets beside the few that it needs: keys of judges.
+        more_env: variables with their values: another time zone, another locale.
     """
 
     def __init__(
-        self, *, timeout_s: float = 30.0, command: Sequence[str] = _WORKER, pass_env: Sequence[str] = ()
+        self,
+        *,
+        timeout_s: float = 30.0,
+        command: Sequence[str] = _WORKER,
+        pass_env: Sequence[str] = (),
+        more_env: Mapping[str, str] | None = None,
     ) -> None:
         self._timeout_s = timeout_s
         self._pass_env = tuple(pass_env)
+        self._more_env = dict(more_env or {})
         self._command = tuple(command)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -123,7 +130,7 @@ class SeparateGrader:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    env=_environment(self._pass_env),
+                    env=_environment(self._pass_env) | self._more_env,
                     cwd=tempfile.gettempdir(),
                 )
             except OSError as error:

@@ -325,3 +325,8 @@ def test_what_is_wrong_in_a_declaration_is_named(build: Callable[[str], None], r
     assert error["mend"] == "did you mean 'cancel-A1'?"
     (tmp_path / "bad.toml").write_text("drafted = 'no'\n" + bad)
     assert "drafted" in run(*words, code=2)["error"]["what"]
+    (tmp_path / "bad.toml").write_text("draftd = 'kept'\n" + bad)
+    assert run(*words, code=2)["error"]["expected"] == "drafted, [[check]]"
+    alone = bad.replace("functional", "process").replace("cancel-A2", "cancel-A1")
+    (tmp_path / "bad.toml").write_text("drafted = 'left_out'\n" + alone)
+    assert run(*words, code=2)["error"]["what"] == "no functional check is left"

@@ -303,7 +303,8 @@ def test_repeats_exclude_a_flake_rate_with_a_stated_bound(price_list: PriceList)
     assert one.num_repeats == 20
     assert one.flake_bound == pytest.approx(1 - 0.05 ** (1 / 20))
     one, *_ = audit_environment(price_list, composition=OutcomeReward(), tasks=tasks, separate_process=False, repeats=5)
-    assert (one.num_repeats, one.flake_bound) == (5, pytest.approx(1 - 0.05 ** (1 / 5)))
+    assert one.num_repeats == 5
+    assert one.flake_bound == pytest.approx(1 - 0.05 ** (1 / 5))
 
 
 def answered(*rules: CheckRule) -> tuple[CheckSpec, ...]:
@@ -403,3 +404,14 @@ def test_a_tool_that_hangs_costs_its_own_task_alone(price_list: PriceList, monke
     audits = audit(price_list, TASK, "copy-gear-seal", separate_process=True)
     assert [one.verdict for one in audits.values()] == [AuditVerdict.UNAUDITED, AuditVerdict.SOUND]
     assert any("did not end within 0.2 s" in f.evidence for f in audits[TASK].findings)
+
+
+def test_a_verdict_that_depends_on_the_time_zone_is_flaky(price_list: PriceList) -> None:
+    """The separate grader stands fourteen hours ahead: what it computes of local time differs there."""
+    local = "select strftime('%H', 0, 'unixepoch', 'localtime') = strftime('%H', 0, 'unixepoch') from prices limit 1"
+    checks = price_list.references[TASK].checks
+    price_list.recheck(
+        TASK, *checks, CheckSpec(id="hour", kind=CheckKind.FUNCTIONAL, rule=SqlCheck(query=local, expected=((1,),)))
+    )
+    one = audit(price_list, TASK, separate_process=True)[TASK]
+    assert "regrade" in barring(one)

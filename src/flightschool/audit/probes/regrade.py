@@ -12,6 +12,8 @@ from flightschool.records import Finding, Reference
 from flightschool.verification import SeparateGrader, agree
 
 NAME = "regrade"
+ELSEWHERE: Mapping[str, str] = {"TZ": "Pacific/Kiritimati", "LC_ALL": "C"}
+"""Where the separate process stands: fourteen hours ahead of UTC, in no country."""
 
 
 def judge_elsewhere(
@@ -34,8 +36,8 @@ def judge_elsewhere(
             continue
         if play.attempt.verdict is None or not agree(play.attempt.verdict, verdict):
             failed = ", ".join(check.id for check in verdict.checks if not check.passed)
-            what = f"a separate process judges {play.attempt.policy!r} differently"
-            findings[task_id].append(barring(NAME, what, f"failed there: {failed}"))
+            what = f"a separate process, in another time zone and locale, judges {play.attempt.policy!r} differently"
+            findings[task_id].append(barring(NAME, what, f"failed there: {failed}", play))
     return {
         task_id: ProbeReport(probe=NAME, findings=tuple(found), error=errors.get(task_id, ""))
         for task_id, found in findings.items()
