@@ -104,7 +104,6 @@ def run_job(
         tell=tell,
         harness=harness,
         canaries=canaries,
-        canary_share=settings.canaries.share,
     )
     after = checkride.fly(open_pilot(Path(trained.model), f"run:{run}", settings), f"{run}-after")
 
@@ -120,7 +119,7 @@ def run_job(
     flown = Flown(
         collected=collected,
         audits=audits,
-        scan=scan_run(space, environment, run, canaries),
+        watched=scan_run(space, environment, run, canaries),
         frozen=frozen,
         funnel=admission.funnel,
         imitation=imitation,

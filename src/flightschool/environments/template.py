@@ -25,6 +25,7 @@ name = "my-agent"                 # as given to `env build`
 # redact = true                   # secrets and personal data get pseudonyms before anything is kept
 # state = "state"                 # folder of JSON files: the state that recorded episodes started from
 # code = "./tools.py"             # your own functions answer calls; without it, recordings do
+# checks = "checks.toml"          # your own checks of every kind, beside those drafted from the traces
 
 [model]
 # name = "smollm2-135m"           # downloaded once; or the path of a local Hugging Face folder
@@ -50,6 +51,16 @@ name = "my-agent"                 # as given to `env build`
 # suite_fraction = 0.3            # share of each stratum's families
 # holdout_fraction = 0.1          # sealed until acceptance
 trained = []                      # strata to train, as `env show my-agent` lists them
+
+[waiver]                          # who lets tasks train against the audit's advice; logged, and on every report
+# name = ""
+# reason = ""
+# tasks = []
+
+[canaries]                        # tasks that no honest policy can pass: mixed in, watched, never taught
+# tasks = []
+# reason = ""
+# share = 0.05
 
 [training]
 # algorithm = "grpo"              # or "dr_grpo"

@@ -15,7 +15,7 @@ from flightschool.stations.settings import JobSettings
 from flightschool.training import TrainResult
 from flightschool.training.imitation import ImitationResult
 
-__all__ = ["TRAINED", "Flown", "JobResult", "Measured", "job_result"]
+__all__ = ["TRAINED", "Flown", "JobResult", "Measured", "Watched", "job_result"]
 
 TRAINED = "trained"
 """Part of the suite that the training was declared to train, as summaries name it."""
@@ -70,13 +70,21 @@ class JobResult(Record, frozen=True, kw_only=True):
     """Wall time of the whole job."""
 
 
+class Watched(Record, frozen=True, kw_only=True):
+    """What was seen of a job's attempts."""
+
+    findings: tuple[TrajectoryFinding, ...] = ()
+    """What is suspicious in the attempts of training and measuring."""
+    canaries: tuple[str, ...] = ()
+    """Impossible tasks that were mixed into training."""
+
+
 class Flown(Record, frozen=True, kw_only=True):
     """Everything the report is written from."""
 
     collected: Collected
     audits: tuple[TaskAudit, ...]
-    scan: tuple[TrajectoryFinding, ...] = ()
-    """What is suspicious in the attempts of training and measuring."""
+    watched: Watched = Watched()
     frozen: Frozen
     funnel: Funnel
     imitation: ImitationResult | None = None

@@ -19,6 +19,7 @@ from flightschool.stations.harnesses import make_harness
 from flightschool.stations.measuring import Pilot, num_cores
 from flightschool.stations.settings import JobSettings, SuiteTable, WaiverTable
 from flightschool.stations.telling import Tell
+from flightschool.stations.watching import Canaries
 from flightschool.store import SqlStore
 
 __all__ = ["Admission", "Candidates", "admit", "audit", "candidates", "freeze", "frozen_suites"]
@@ -94,7 +95,7 @@ def candidates(
     environment: Environment,
     frozen: Frozen,
     waiver: WaiverTable | None = None,
-    canaries: Sequence[Task] = (),
+    canaries: Canaries | None = None,
 ) -> Candidates:
     """The sound tasks of the pool's trained strata: outside suite and holdout, audited; and those that are waived.
 
@@ -106,7 +107,7 @@ def candidates(
     """
     waived = waiver or WaiverTable()
     trained = {share.name for share in frozen.suite.strata if share.trained}
-    watched = {task.id for task in canaries}
+    watched = canaries.ids if canaries is not None else frozenset()
     tasks = [environment.task(task_id) for task_id in frozen.pool if task_id not in watched]
     tasks = [task for task in tasks if not trained or task.stratum in trained]
     outside = [task_id for task_id in waived.tasks if task_id not in {task.id for task in tasks}]

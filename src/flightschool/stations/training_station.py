@@ -13,7 +13,7 @@ from flightschool.rollouts import EpisodeRunner
 from flightschool.stations.gates import Admission
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Tell
-from flightschool.stations.watching import WatchedSource
+from flightschool.stations.watching import Canaries, WatchedSource
 from flightschool.store import Workspace
 from flightschool.training import PoolSource, TaskNotes, TrainingSettings, TrainResult, resume, train
 from flightschool.training.algorithms import MilestonesOf
@@ -68,14 +68,12 @@ def fly(
     settings: TrainingSettings,
     tell: Tell,
     harness: Harness | None = None,
-    canaries: Sequence[Task] = (),
-    canary_share: float = 0.0,
+    canaries: Canaries | None = None,
 ) -> TrainResult:
     """Train, or go on training; each consumed group is scanned.
 
     Args:
         canaries: impossible tasks that are mixed in, watched, and give no gradient.
-        canary_share: of the groups.
         harness: drives the model; the built-in one by default.
 
     Raises:
@@ -84,9 +82,9 @@ def fly(
     tell.station("train")
     folder = space.run_dir(run)
     pool = PoolSource(admission.tasks, weights=admission.weights, seed=settings.seed)
-    source = WatchedSource(pool, facts_of(environment), canaries, canary_share, tell)
-    untrained = frozenset(task.id for task in canaries)
-    notes = TaskNotes(milestones_of=_milestones(environment, admission.tasks), untrained=untrained)
+    mixed_in = canaries or Canaries()
+    source = WatchedSource(pool, facts_of(environment), mixed_in, tell)
+    notes = TaskNotes(milestones_of=_milestones(environment, admission.tasks), untrained=mixed_in.ids)
     runner = EpisodeRunner(environment, composition, run=run, harness=harness, keep_blob=space.store.put_blob)
     if RunFolder(folder).start.exists():
         return resume(folder, source=source, runner=runner, progress=tell.step, notes=notes)

@@ -6,11 +6,11 @@ give no gradient: a pass is proof of a wrong reward, and must not be taught.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
 from flightschool.audit.trajectories import (
     TaskFacts,
-    TrajectoryFinding,
     facts_of,
     mark_canaries,
     save_scan,
@@ -20,18 +20,33 @@ from flightschool.errors import InputError
 from flightschool.evaluation import Frozen
 from flightschool.protocols import Environment, GroupSource
 from flightschool.records import Attempt, EpisodeGroup, Severity, Task
+from flightschool.stations.flown import Watched
 from flightschool.stations.settings import CanariesTable
 from flightschool.stations.telling import Tell
+from flightschool.statistics import blaker
 from flightschool.store import SqlStore, Workspace
 from flightschool.training.folders import RunFolder
 from flightschool.training.journal import Finished, read_journal
 
-__all__ = ["WatchedSource", "canary_tasks", "scan_run", "trained_on"]
+__all__ = ["Canaries", "WatchedSource", "canary_note", "canary_tasks", "scan_run", "trained_on"]
+
+
+class Canaries(NamedTuple):
+    """Impossible tasks that are mixed into training."""
+
+    tasks: tuple[Task, ...] = ()
+    share: float = 0.0
+    """Of the groups."""
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Their ids."""
+        return frozenset(task.id for task in self.tasks)
 
 
 def canary_tasks(
     store: SqlStore, environment: Environment, frozen: Frozen, table: CanariesTable, tell: Tell
-) -> tuple[Task, ...]:
+) -> Canaries:
     """The canaries that may be mixed into training, marked in the workspace; those that the freeze took are left out.
 
     Raises:
@@ -39,7 +54,7 @@ def canary_tasks(
         InputError: all of them are measured on, so that none is left to watch with.
     """
     if not table.tasks:
-        return ()
+        return Canaries()
     mark_canaries(store, environment, table.tasks, table.reason)
     pool = set(frozen.pool)
     found = tuple(environment.task(task_id) for task_id in table.tasks if task_id in pool)
@@ -52,7 +67,7 @@ def canary_tasks(
         )
     if len(found) < len(table.tasks):
         tell.note(f"{len(table.tasks) - len(found)} canaries are measured on and not mixed into training")
-    return found
+    return Canaries(found, table.share)
 
 
 class WatchedSource:
@@ -63,18 +78,14 @@ class WatchedSource:
     Args:
         inner: where the tasks come from.
         facts: of the environment's tasks, by digest.
-        canaries: tasks that no honest policy can pass.
-        share: of groups that are canaries.
+        canaries: tasks that no honest policy can pass, and their share.
         tell: is told at once of what bars.
     """
 
-    def __init__(
-        self, inner: GroupSource, facts: dict[str, TaskFacts], canaries: Sequence[Task], share: float, tell: Tell
-    ) -> None:
+    def __init__(self, inner: GroupSource, facts: dict[str, TaskFacts], canaries: Canaries, tell: Tell) -> None:
         self._inner, self._facts, self._tell = inner, facts, tell
-        self._canaries = tuple(canaries)
-        self._ids = frozenset(task.id for task in canaries)
-        self._share = share if canaries else 0.0
+        self._canaries, self._ids = canaries.tasks, canaries.ids
+        self._share = canaries.share if canaries.tasks else 0.0
         self._num_given = 0
         self._told: set[tuple[str, str]] = set()
 
@@ -95,15 +106,26 @@ class WatchedSource:
             self._inner.report(group)
 
 
-def scan_run(
-    space: Workspace, environment: Environment, run: str, canaries: Sequence[Task]
-) -> tuple[TrajectoryFinding, ...]:
+def scan_run(space: Workspace, environment: Environment, run: str, canaries: Canaries) -> Watched:
     """Scan all that a job made, in training and on the suite, and keep what was found with the run."""
-    found = scan_attempts(
-        _made(space, run), facts=facts_of(environment), canaries=frozenset(task.id for task in canaries)
-    )
+    found = scan_attempts(_made(space, run), facts=facts_of(environment), canaries=canaries.ids)
     save_scan(space.store, run, found)
-    return found
+    return Watched(findings=found, canaries=tuple(sorted(canaries.ids)))
+
+
+def canary_note(attempts: Iterable[Attempt], canaries: Collection[str]) -> list[str]:
+    """A sentence for the report: how often impossible tasks were passed in training; none where there were none."""
+    if not canaries:
+        return []
+    judged = [attempt for attempt in attempts if attempt.task in canaries and attempt.reward is not None]
+    if not judged:
+        return [f"{len(canaries)} impossible tasks were to be mixed into training, and none was attempted."]
+    num_passed = sum(attempt.reward is not None and attempt.reward.success for attempt in judged)
+    rate = blaker(num_passed, len(judged))
+    return [
+        f"{len(judged)} attempts at {len(canaries)} impossible tasks were mixed into training, without a gradient: "
+        f"{num_passed} passed (cheat rate {rate.value:.3f} [{rate.low:.3f}, {rate.high:.3f}])."
+    ]
 
 
 def trained_on(space: Workspace, run: str) -> Iterator[Attempt]:

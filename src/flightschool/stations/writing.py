@@ -32,7 +32,7 @@ from flightschool.stations.report_rows import (
 )
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.term_notes import term_notes
-from flightschool.stations.watching import trained_on
+from flightschool.stations.watching import canary_note, trained_on
 from flightschool.store import Workspace
 from flightschool.training.folders import RunFolder, write_durably
 
@@ -90,7 +90,7 @@ def _report(
             for found in flown.audits
             if found.verdict is not AuditVerdict.SOUND or found.findings
         ),
-        scan=tuple(_scan_row(found) for found in flown.scan),
+        scan=tuple(_scan_row(found) for found in flown.watched.findings),
         curve=tuple(curve_point(row) for row in rows if not row.skipped),
         staleness=staleness_ages(rows),
         control=control_row(settings, flown),
@@ -108,6 +108,7 @@ def _report(
             *_notes(settings, flown),
             *_corrected(space, environment, flown),
             *term_notes(rows, trained_on(space, flown.trained.run)),
+            *canary_note(trained_on(space, flown.trained.run), flown.watched.canaries),
         ),
     )
 

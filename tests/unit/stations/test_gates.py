@@ -13,7 +13,7 @@ from flightschool.audit.trajectories import canaries_of, facts_of
 from flightschool.errors import GateError, InputError
 from flightschool.governance import AuditLog, distinct, overrides
 from flightschool.records import AuditVerdict, Task
-from flightschool.rollouts import EpisodeRunner, NoopPolicy, OraclePolicy, Policy, PolicyEndpoint
+from flightschool.rollouts import EpisodeRunner, NoopPolicy, OraclePolicy, Policy, PolicyEndpoint, run_attempts
 from flightschool.stations import (
     JobSettings,
     Quiet,
@@ -25,7 +25,7 @@ from flightschool.stations import (
     frozen_suites,
 )
 from flightschool.stations.settings import CanariesTable, ScreeningTable, SuiteTable, WaiverTable
-from flightschool.stations.watching import WatchedSource
+from flightschool.stations.watching import Canaries, WatchedSource, canary_note
 from flightschool.store import SqlStore
 from flightschool.testing.miniature import MiniatureEnvironment
 from flightschool.training import PoolSource
@@ -163,7 +163,8 @@ def test_canaries_are_watched_and_never_candidates(store: SqlStore) -> None:
     chosen = frozen.pool[0]
     table = CanariesTable(tasks=(chosen,), reason="its two checks contradict one another", share=0.25)
     canaries = canary_tasks(store, environment, frozen, table, Quiet())
-    assert [task.id for task in canaries] == [chosen]
+    assert [task.id for task in canaries.tasks] == [chosen]
+    assert canaries.share == 0.25
     found = candidates(store, environment, frozen, canaries=canaries)
     assert chosen not in {task.id for task in found.sound}
     assert canaries_of(store, environment.name) == {chosen}
@@ -186,7 +187,7 @@ def test_a_watched_source_mixes_canaries_in_and_tells_of_a_pass_once(store: SqlS
     canary, pool = tasks[0], tasks[1:4]
 
     def source(told: Quiet) -> WatchedSource:
-        return WatchedSource(PoolSource(pool), facts_of(environment), [canary], 0.25, told)
+        return WatchedSource(PoolSource(pool), facts_of(environment), Canaries((canary,), 0.25), told)
 
     told = Notes()
     watched = source(told)
@@ -201,3 +202,14 @@ def test_a_watched_source_mixes_canaries_in_and_tells_of_a_pass_once(store: SqlS
         )
         watched.report(group)
     assert [note.split(" at ")[0] for note in told.notes] == ["canary-passed"]
+
+
+def test_the_report_tells_how_often_canaries_were_passed(store: SqlStore) -> None:
+    environment = copies()
+    canary = environment.tasks()[0]
+    attempts = run_attempts(EpisodeRunner(environment, REWARD, run="r"), [canary] * 4, NoopPolicy(), seed=0)
+    (told,) = canary_note(attempts, {canary.id})
+    assert "4 attempts at 1 impossible tasks" in told
+    assert "0 passed (cheat rate 0.000 [0.000, 0." in told
+    assert "none was attempted" in canary_note([], {canary.id})[0]
+    assert canary_note(attempts, ()) == []
