@@ -159,4 +159,7 @@ def _tell(audits: Sequence[TaskAudit], counts: Counter[str]) -> None:
         output.table("Not sound", ("task", "verdict", "first finding"), rows)
     if len(wrong) > len(rows):
         output.say(f"… and {len(wrong) - len(rows)} more; --json gives all of them with their evidence")
+    played = {found.num_repeats: found.flake_bound for found in audits if found.num_repeats}
+    for num, bound in sorted(played.items()):
+        output.say(f"{num} plays of each reference agree: a flake rate above {bound:.1%} is excluded (95 %)")
     output.say(", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) + f", of {len(audits)} tasks")

@@ -65,20 +65,47 @@ def list_(
         labels = labels_of(space.store, sheet.name)
         rates = review_rates(sheet, labels)
         agreed, found = agreement(labels), settled(labels)
+        accuracy = _accuracy(space, sheet, labels, rates)
     items = _item_rows(sheet, labels, found, blind)
     payload = {
         "sheet": _sheet_row(sheet),
         "items": items,
         "rates": _rates_row(rates),
         "agreement": agreed,
+        "accuracy": accuracy,
         "left": rates.num_left,
     }
     _tell_sheet(sheet, items, blind)
     _tell_rates(rates)
+    if accuracy is not None:
+        told = _rate(accuracy["corrected"], "")
+        output.say(f"accuracy of {sheet.target} on all tasks: {told} by what people said, {accuracy['raw']:.3f} raw")
     for pair in agreed:
         kappa = f"kappa {pair.kappa:.2f}" if pair.kappa == pair.kappa else "one label throughout, no kappa"
         output.say(f"{' and '.join(pair.reviewers)} agree on {pair.num_equal} of {pair.num_items}: {kappa}")
     output.finish(payload)
+
+
+def _accuracy(
+    space: Workspace, sheet: ReviewSheet, labels: Sequence[ReviewLabel], rates: ReviewRates
+) -> dict[str, Any] | None:
+    """The accuracy of an evaluation, corrected by its own reviewed attempts; None for anything else.
+
+    Only where every cell is spoken for: what was never labelled cannot be corrected.
+    """
+    from flightschool.evaluation import load_run, summarise
+    from flightschool.evaluation.keeping import EVALUATION_KIND
+    from flightschool.governance import reviewed_of
+    from flightschool.statistics import Interval, reviewed_rate
+
+    if rates.error is None or rates.num_unspoken or not space.store.has(EVALUATION_KIND, sheet.target):
+        return None
+    found = summarise(load_run(space.store, sheet.target)).measurements
+    raw = next((one for one in found if one.name == "success/all"), None)
+    if raw is None:
+        return None
+    rate = Interval(value=raw.value, low=raw.low, high=raw.high, num_items=raw.num_items, method=raw.method)
+    return {"raw": raw.value, "corrected": reviewed_rate(rate, reviewed_of(sheet, labels), seed=sheet.seed)}
 
 
 def _list_sheets(space: Workspace) -> None:

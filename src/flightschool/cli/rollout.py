@@ -83,8 +83,7 @@ def rollout(
             "policy": policy_text,
             "seed": seed,
             "episodes": [episode_row(attempt) for attempt in attempts],
-            "summary": summary,
-            "scan": [finding_row(finding) for finding in findings],
+            "summary": {**summary, "scan": [finding_row(finding) for finding in findings]},
         },
         fell_short=summary["num_scored"] + summary["num_policy_failures"] == 0,
     )

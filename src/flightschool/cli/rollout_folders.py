@@ -52,9 +52,9 @@ def rollout_folders(
     summary = _summary(rows, run)
     _tell(rows, summary)
     tell_findings(findings)
-    scan = [finding_row(finding) for finding in findings]
+    told = {**summary, "scan": [finding_row(finding) for finding in findings]}
     output.finish(
-        {"env": str(path), "policy": policy_text, "seed": seed, "episodes": rows, "summary": summary, "scan": scan},
+        {"env": str(path), "policy": policy_text, "seed": seed, "episodes": rows, "summary": told},
         fell_short=summary["num_scored"] + summary["num_policy_failures"] == 0,
     )
 

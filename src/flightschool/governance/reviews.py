@@ -31,6 +31,7 @@ __all__ = [
     "labels_of",
     "load_sheet",
     "review_rates",
+    "reviewed_of",
     "save_sheet",
     "settled",
     "sheets_of",
@@ -203,13 +204,13 @@ def _latest(labels: Iterable[ReviewLabel]) -> dict[tuple[str, str], str]:
     return {key: label.label for key, label in last.items()}
 
 
-def review_rates(sheet: ReviewSheet, labels: Sequence[ReviewLabel], *, level: float = 0.95) -> ReviewRates:
-    """ρ0 and ρ1 of the pool from what is labelled so far (``statistics.verifier_error``)."""
+def reviewed_of(sheet: ReviewSheet, labels: Sequence[ReviewLabel]) -> list[Reviewed]:
+    """The items with a label that holds, each with the probability of being labelled."""
     found = settled(labels)
     counted = [(item, found[item.attempt]) for item in sheet.items if found.get(item.attempt)]
     num_labelled = Counter((item.stratum, item.passed) for item, _ in counted)
     sizes = {(cell.stratum, cell.passed): cell.size for cell in sheet.cells}
-    reviewed = [
+    return [
         Reviewed(
             stratum=item.stratum,
             passed=item.passed,
@@ -218,14 +219,22 @@ def review_rates(sheet: ReviewSheet, labels: Sequence[ReviewLabel], *, level: fl
         )
         for item, label in counted
     ]
+
+
+def review_rates(sheet: ReviewSheet, labels: Sequence[ReviewLabel], *, level: float = 0.95) -> ReviewRates:
+    """ρ0 and ρ1 of the pool from what is labelled so far (``statistics.verifier_error``)."""
+    found = settled(labels)
+    reviewed = reviewed_of(sheet, labels)
+    sizes = {(cell.stratum, cell.passed): cell.size for cell in sheet.cells}
+    spoken = {(one.stratum, one.passed) for one in reviewed}
     return ReviewRates(
         error=verifier_error(reviewed, level=level, seed=sheet.seed) if reviewed else None,
         pass_rate=sum(size for (_, passed), size in sizes.items() if passed) / sum(sizes.values()),
         right=right_share(reviewed, level=level, seed=sheet.seed) if reviewed else None,
-        num_left=len(sheet.items) - len(counted),
+        num_left=len(sheet.items) - len(reviewed),
         disputed=tuple(item.attempt for item in sheet.items if found.get(item.attempt) == ""),
         num_pool=sum(sizes.values()),
-        num_unspoken=sum(size for cell, size in sizes.items() if cell not in num_labelled),
+        num_unspoken=sum(size for cell, size in sizes.items() if cell not in spoken),
     )
 
 

@@ -358,6 +358,14 @@ def test_what_reviews_found_corrects_the_accuracy_of_an_evaluation(
     assert measured["verifier_error"]["rho0"]["value"] == pytest.approx(rates["rho0"]["value"])
     assert measured["accuracy"]["mean"] == 1.0
     assert measured["accuracy_corrected"]["low"] < measured["accuracy_corrected"]["mean"] <= 1.0
+    drawn = run("review", "list", measured["id"], "-n", "6", "--by", "none", "--json").json
+    assert drawn["accuracy"] is None
+    for number, item in enumerate(drawn["items"]):
+        run("review", "label", item["attempt"], "wrong" if number == 0 else "right", "--reason", "looked")
+    accuracy = run("review", "list", drawn["sheet"]["name"], "--json").json["accuracy"]
+    assert accuracy["raw"] == 1.0
+    assert accuracy["corrected"]["value"] == pytest.approx(5 / 6)
+    assert accuracy["corrected"]["low"] < 5 / 6 < accuracy["corrected"]["high"]
 
 
 def _entries(opened: Workspace) -> list[Any]:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
 import msgspec
 import pytest
 
+from flightschool.errors import InfrastructureError
+from flightschool.models import ChatModel, Completion
 from flightschool.perturbation import profile
 from flightschool.protocols import World, WorldReply
 from flightschool.records import (
     Attempt,
+    CheckKind,
+    CheckSpec,
     EndReason,
     GroupState,
+    JudgeCheck,
     Message,
     Outcome,
+    Reference,
     Task,
     ToolCall,
 )
@@ -29,7 +41,7 @@ from flightschool.rollouts import (
 )
 from flightschool.testing.engines import ByteTokenizer, SpokenEngine
 from flightschool.testing.miniature import MiniatureEnvironment, MiniatureWorld
-from flightschool.verification import OutcomeReward, RewardSettings
+from flightschool.verification import OutcomeReward, Resources, RewardSettings
 
 ENVIRONMENT = MiniatureEnvironment()
 COMPOSITION = OutcomeReward(RewardSettings())
@@ -215,3 +227,55 @@ async def test_repeating_what_is_answered_or_failing_in_another_way_ends_nothing
     varied = [f'get_price {{"item": "{name}"}}' for name in ("gold", "gold", "tin", "gold", "gold", "tin")]
     other = await runner().attempt(task, spoken(*varied), group="g", index=0, seed=3)
     assert (other.reason, len(other.events)) == (EndReason.MAX_TURNS, 6)
+
+
+class Judged(MiniatureEnvironment):
+    """A judge has the last word on every answer."""
+
+    def reference(self, task_id: str) -> Reference:
+        rule = JudgeCheck(criterion="Says that it is done.", endpoint="openai:http://127.0.0.1:9/v1#m", key_env="")
+        check = CheckSpec(id="judged", kind=CheckKind.FUNCTIONAL, rule=rule)
+        return msgspec.structs.replace(super().reference(task_id), checks=(check,), oracle_answer="It is done now.")
+
+
+def judged_by(judge: Callable[[], bool]) -> Resources:
+    class Model:
+        def complete(self, messages: Sequence[Message], **_: Any) -> Completion:
+            prompt = messages[-1].content
+            fence = prompt.rsplit("The fence is ", 1)[1].rstrip(".")
+            met = judge()
+            choice = "A" if met == ("A: the criterion is met" in prompt) else "B"
+            return Completion(text=json.dumps({"fence": fence, "choice": choice, "reason": "r"}), finish="stop")
+
+    @contextmanager
+    def opened(rule: JudgeCheck) -> Iterator[ChatModel]:
+        del rule
+        yield Model()
+
+    return Resources(open_model=opened)
+
+
+def test_while_a_judge_thinks_the_other_episodes_go_on() -> None:
+    """Four votes meet at one barrier, two of each of two episodes: judged in the event loop, they would never meet."""
+    meeting = threading.Barrier(4, timeout=20.0)
+
+    def judge() -> bool:
+        meeting.wait()
+        return True
+
+    environment = Judged()
+    runner = EpisodeRunner(environment, COMPOSITION, run="r", resources=judged_by(judge))
+    attempts = run_attempts(runner, environment.tasks()[:2], OraclePolicy(environment), seed=1)
+    assert [attempt.reward is not None and attempt.reward.outcome for attempt in attempts] == [1.0, 1.0]
+    assert all(attempt.verdict is not None and len(attempt.verdict.checks[0].votes) == 2 for attempt in attempts)
+
+
+def test_a_judge_that_fails_is_nobodys_score() -> None:
+    def judge() -> bool:
+        raise InfrastructureError("the server is overloaded", where="judge")
+
+    environment = Judged()
+    runner = EpisodeRunner(environment, COMPOSITION, run="r", resources=judged_by(judge))
+    (attempt,) = run_attempts(runner, environment.tasks()[:1], OraclePolicy(environment), seed=1)
+    assert (attempt.outcome, attempt.reason) == (Outcome.INFRA_FAILURE, EndReason.GRADER_ERROR)
+    assert attempt.reward is None
