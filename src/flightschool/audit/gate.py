@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from flightschool.audit.terminal.records import FolderAudit
 from flightschool.audit.verdicts import environment_wide, verifier_digest
-from flightschool.errors import GateError
+from flightschool.errors import FlightschoolError, GateError
 from flightschool.governance import AuditLog, override
 from flightschool.protocols import Environment, Store
 from flightschool.records import AuditVerdict, Finding, Task, TaskAudit
@@ -67,8 +68,12 @@ class AuditIndex:
 
     def all(self) -> tuple[TaskAudit, ...]:
         """The audits of all tasks of the environment that have one as they are now."""
-        found = (self.find(task) for task in self._environment.tasks())
-        return tuple(audit for audit in found if audit is not None)
+        found: list[TaskAudit] = []
+        for task in self._environment.tasks():
+            with suppress(FlightschoolError):  # a task whose sealed side cannot be read has no audit as it is now
+                audit = self.find(task)
+                found += [audit] if audit is not None else []
+        return tuple(found)
 
     def verdict(self, task: Task) -> AuditVerdict:
         """The task's verdict; ``unaudited`` when no audit is known."""

@@ -113,6 +113,12 @@ def test_a_finding_of_the_whole_environment_bars_the_tasks_that_it_spared(audite
     require_sound(store, audited, tasks, actor="Vera", reason="the habit is wanted")
 
 
+def test_a_task_whose_sealed_side_is_gone_does_not_shut_the_gate_for_the_others(audited: Any, store: SqlStore) -> None:
+    del audited.references["copy-bolt-pump"]
+    tasks = [audited.task(task_id) for task_id in TASKS]
+    assert len(require_sound(store, audited, tasks)) == len(TASKS)
+
+
 # ------------------------------------------------------------------------------------------------ task folders
 
 
