@@ -104,6 +104,7 @@ def run_job(
         tell=tell,
         harness=harness,
         canaries=canaries,
+        engine=settings.engine,
     )
     after = checkride.fly(open_pilot(Path(trained.model), f"run:{run}", settings), f"{run}-after")
 
@@ -112,7 +113,16 @@ def run_job(
         name = f"{run}-control"
         shuffled = control_settings(settings)
         astray = fly(
-            space, environment, reward, admission, run=name, model=start, settings=shuffled, tell=tell, harness=harness
+            space,
+            environment,
+            reward,
+            admission,
+            run=name,
+            model=start,
+            settings=shuffled,
+            tell=tell,
+            harness=harness,
+            engine=settings.engine,
         )
         control = checkride.fly_clean(open_pilot(Path(astray.model), f"run:{name}", settings), f"{name}-after")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -34,6 +34,9 @@ from flightschool.records import (
     VersionRun,
     WeightsVersion,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # ------------------------------------------------------------------------------------------------ the episode
 
@@ -232,6 +235,10 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     prefix_length: int = 0
     """First tokens that other sessions share (a group's prompt), computed once by engines that can; 0: none known."""
+    grammar: str = ""
+    """Grammar that the completion follows (llguidance's Lark dialect); empty: the full support."""
+    num_drawn: int = 0
+    """Last tokens of the context that this completion had sampled when it was interrupted: it goes on after them."""
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,8 +249,14 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     logprobs_T: tuple[float, ...]
     versions: tuple[VersionRun, ...]
     kv_step: int
+    """Oldest weights step under anything that these tokens attended to."""
     finish: str
-    """``stop`` or ``length``."""
+    """``stop``, ``length`` or ``interrupted`` (then perhaps without any token: ask for the rest)."""
+    support: str = "full"
+    """``full``, or ``grammar:`` with the digest of the request's grammar; then the log-probabilities are renormalised
+    over the tokens that the grammar allowed."""
+    log_kept_mass_T: tuple[float, ...] = ()
+    """Log of the probability that the allowed tokens had together, one a token; empty on the full support."""
 
 
 class Engine(Protocol):
@@ -265,6 +278,40 @@ class Engine(Protocol):
 
     def release(self, session: str) -> None:
         """The session is over: free its cache."""
+        ...
+
+
+@runtime_checkable
+class TrainedEngine(Engine, Protocol):
+    """An engine whose weights follow a trainer's. ``testing.EngineContract`` says in tests what each must do."""
+
+    async def load_weights(
+        self, version: WeightsVersion, state: Mapping[str, Tensor], *, keep_cache: bool = True
+    ) -> None:
+        """Sample from other weights from the next token on; running requests go on and say which token is whose.
+
+        Args:
+            version: what the weights are called from now on.
+            state: all parameters by Hugging Face's names; copied.
+            keep_cache: whether running sequences keep keys and values of older weights (and say so in ``kv_step``) or
+                compute them anew.
+
+        Raises:
+            InputError: names or shapes are not the model's; nothing was changed.
+            InfrastructureError: the engine does not serve what it was given.
+        """
+        ...
+
+    async def interrupt(self, session: str | None = None) -> int:
+        """Make running requests (of one session, or all) return what they have; returns how many did."""
+        ...
+
+    async def check_health(self) -> None:
+        """Raises ``InfrastructureError`` unless the engine can generate."""
+        ...
+
+    async def aclose(self) -> None:
+        """End: waiters get an ``InfrastructureError``."""
         ...
 
 

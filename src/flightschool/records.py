@@ -558,8 +558,10 @@ class TokenSpan(Record, frozen=True, kw_only=True):
     """Oldest weights step that the KV cache under this completion holds."""
     temperature: float = 1.0
     support: str = "full"
-    """``full``; restricted sampling names its support here and fills ``log_kept_mass_T``."""
+    """``full``, or ``grammar:`` with the digest of a grammar (its text stands in the attempt): log-probabilities are
+    then those of the policy renormalised over the tokens that the grammar allowed."""
     log_kept_mass_T: tuple[float, ...] = ()
+    """Log of the probability that the allowed tokens had together, one a token; empty on the full support."""
     turn: int = 0
     """Assistant turn, counted from 0."""
 
@@ -642,6 +644,9 @@ class Attempt(Record, frozen=True, kw_only=True):
     """Digest or name of the fault profile."""
     detail: str = ""
     """Text of the error, if one ended the attempt."""
+    grammars: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """Support of restricted completions → text of the grammar, so that the trainer can restrict its policy alike.
+    Unset, and not in the bytes, where every completion had the full support."""
 
     @property
     def digest(self) -> str:

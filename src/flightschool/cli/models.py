@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -9,14 +11,12 @@ import typer
 from flightschool.cli import output
 from flightschool.cli.references import existing_path
 from flightschool.cli.verb import group, verb
+from flightschool.errors import InputError, ModelFolderError
 
 if TYPE_CHECKING:
-    from flightschool.engines import LoadedModel
+    from flightschool.engines.onboarding import FolderCheck
 
 __all__ = ["register"]
-
-PARITY = 1e-4
-"""Largest difference of log-probabilities between cached and plain computation that counts as equal."""
 
 
 def register(app: typer.Typer) -> None:
@@ -36,62 +36,102 @@ def get(name: str = typer.Argument(..., help="Name in the catalogue.")) -> None:
 
 
 def check(folder: str = typer.Argument(..., metavar="DIR", help="A Hugging Face model folder.")) -> None:
-    """Check that a model folder can be trained: shapes, chat format, and token-exact generation.
+    """Check that an unknown model folder can be trained and served; ends with 1 when something falls short.
 
-    Samples a few tokens with the engine's cache and scores them by a plain forward pass; ends with 1 when the two
-    log-probabilities differ.
+    Vocabulary, end and padding tokens, chat template, tool calls, the engine's log-probabilities against the trainer's,
+    and routing of experts. Our own engine is used where it knows the architecture, transformers elsewhere.
     """
-    import asyncio
-
-    from flightschool.engines import load_model
-
-    loaded = load_model(existing_path(folder, "model folder"))
-    num_parameters = sum(parameter.numel() for parameter in loaded.model.parameters())
-    num_tokens, difference = asyncio.run(_parity(loaded))
-    exact = difference <= PARITY
-    output.table(
-        "",
-        ("what", "found"),
-        [
-            ("architecture", loaded.config.model_type),
-            ("parameters", f"{num_parameters:,}"),
-            ("context", loaded.config.max_context),
-            ("chat format", "known; an assistant turn ends with one of its stop tokens"),
-            ("digest", loaded.digest),
-            ("cached against plain", f"largest difference {difference:.1e} over {num_tokens} sampled tokens"),
-        ],
-    )
-    output.say("the engine runs this model token-exactly" if exact else "NOT token-exact", style="" if exact else "red")
+    path = existing_path(folder, "model folder")
+    engine, facts, checks = _examine(path)
+    short = [item for item in checks if not item.passed]
+    output.table("", ("what", "found"), [*facts.items(), *((item.name, _shown(item)) for item in checks)])
+    for item in short:
+        output.say(f"{item.name}: {item.found}; expected {item.expected}; mend: {item.mend}", style="red")
+    if not short:
+        output.say(f"this folder can be trained; engine.kind = {engine!r} samples it token-exactly")
     output.finish(
         {
             "folder": folder,
-            "model_type": loaded.config.model_type,
-            "num_parameters": num_parameters,
-            "max_context": loaded.config.max_context,
-            "digest": loaded.digest,
-            "largest_difference": difference,
-            "exact": exact,
+            "engine": engine,
+            **facts,
+            "exact": all(item.passed for item in checks if item.name == "engine and trainer"),
+            "checks": [
+                {"name": i.name, "passed": i.passed, "found": i.found, "expected": i.expected, "mend": i.mend}
+                for i in checks
+            ],
         },
-        fell_short=not exact,
+        fell_short=bool(short),
     )
 
 
-async def _parity(loaded: LoadedModel) -> tuple[int, float]:
-    """Number of sampled tokens, and the largest difference between their log-probabilities, cached against plain."""
-    import torch
+def _shown(item: FolderCheck) -> str:
+    return item.found if item.passed else f"FALLS SHORT: {item.found}"
 
-    from flightschool.engines import CausalAttention, TorchEngine
-    from flightschool.protocols import GenerationRequest
 
-    tokenizer = loaded.tokenizer
-    prompt = tokenizer.turn("user", "Name three parts of a pump.") + tokenizer.open_assistant()
-    engine = TorchEngine(loaded)
-    request = GenerationRequest(session="check", token_ids_T=prompt, max_new_tokens=16, stop_token_ids=(), seed=1)
-    sampled = await engine.generate(request)
-    tokens_N = torch.tensor(prompt + sampled.token_ids_T)
-    with torch.inference_mode():
-        hidden_ND = loaded.model(tokens_N, torch.arange(len(tokens_N)), CausalAttention([len(tokens_N)]))
-        scores_TV = torch.log_softmax(loaded.model.logits(hidden_ND[len(prompt) - 1 : -1]).float(), dim=-1)
-    plain_T = scores_TV.gather(1, tokens_N[len(prompt) :, None])[:, 0]
-    difference = (plain_T - torch.tensor(sampled.logprobs_T)).abs().max()
-    return len(sampled.token_ids_T), float(difference)
+def _examine(path: Path) -> tuple[str, dict[str, object], list[FolderCheck]]:
+    """Engine, facts and checks of a folder.
+
+    Raises:
+        ModelFolderError: it cannot be loaded at all.
+    """
+    from flightschool.engines.onboarding import check_ends, check_padding, check_template, check_vocabulary, read_tables
+    from flightschool.engines.tokenizer import ChatTokenizer
+    from flightschool.rollouts.onboarding import check_calls
+
+    config, table = read_tables(path)
+    tokenizer = ChatTokenizer.from_folder(path)
+    text = config.get("text_config") or config
+    checks = [
+        check_vocabulary(tokenizer, int(text.get("vocab_size", 0))),
+        check_ends(tokenizer, config),
+        check_padding(tokenizer, config, table),
+        check_template(path, tokenizer, table),
+        check_calls(tokenizer),
+    ]
+    if not checks[0].passed:  # nothing that is computed with ids of another model means anything
+        return "none", {"model_type": config.get("model_type")}, checks
+    engine, facts, computed = _compute(path, config)
+    return engine, facts, [*checks, *computed]
+
+
+def _compute(path: Path, config: dict[str, object]) -> tuple[str, dict[str, object], list[FolderCheck]]:
+    from flightschool.engines import TransformerConfig, load_model
+    from flightschool.engines.onboarding import FolderCheck
+
+    try:
+        TransformerConfig.from_hf(config, where=str(path / "config.json"))
+    except ModelFolderError as error:
+        return _compute_generic(path, error)
+    loaded = load_model(path)
+    from flightschool.engines.parity import check_parity, own_engine, own_scores
+
+    facts: dict[str, object] = {
+        "model_type": loaded.config.model_type,
+        "num_parameters": sum(parameter.numel() for parameter in loaded.model.parameters()),
+        "max_context": loaded.config.max_context,
+        "digest": loaded.digest,
+    }
+    parity = asyncio.run(check_parity(own_engine(loaded), loaded.tokenizer, own_scores(loaded)))
+    dense = FolderCheck(name="routing", passed=True, found="dense: no experts, nothing to replay")
+    return "torch", facts, [parity, dense]
+
+
+def _compute_generic(path: Path, refused: ModelFolderError) -> tuple[str, dict[str, object], list[FolderCheck]]:
+    """With transformers, for what our own engine does not know."""
+    from flightschool.engines import load_hf_model
+    from flightschool.engines.parity import check_parity, check_routing, hf_engine, hf_scores
+
+    try:
+        model = load_hf_model(path)
+    except InputError as error:
+        raise ModelFolderError(
+            f"{refused.what}; and {error.what}", where=refused.where, expected=refused.expected, mend=error.mend
+        ) from error
+    facts: dict[str, object] = {
+        "model_type": model.model_type,
+        "num_parameters": sum(parameter.numel() for parameter in model.model.parameters()),
+        "max_context": model.max_context,
+        "digest": model.digest,
+    }
+    parity = asyncio.run(check_parity(hf_engine(model), model.tokenizer, hf_scores(model)))
+    return "hf", facts, [parity, check_routing(model, model.tokenizer)]

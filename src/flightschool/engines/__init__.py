@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from flightschool.engines.architecture import RopeScaling, TransformerConfig
     from flightschool.engines.catalogue import get_model
     from flightschool.engines.folders import LoadedModel, load_model, save_model
+    from flightschool.engines.hf_engine import HfEngine, load_hf_model
     from flightschool.engines.memory import give_back_memory
+    from flightschool.engines.opening import OpenedEngine, open_engine
+    from flightschool.engines.served import ServedEngine, SglangWire, VllmWire
+    from flightschool.engines.settings import EngineSettings
     from flightschool.engines.tokenizer import ChatTokenizer
     from flightschool.engines.torch_engine import EngineMetrics, TorchEngine
     from flightschool.engines.transformer import Attention, CausalAttention, Transformer
@@ -22,14 +26,22 @@ __all__ = [
     "CausalAttention",
     "ChatTokenizer",
     "EngineMetrics",
+    "EngineSettings",
+    "HfEngine",
     "LoadedModel",
+    "OpenedEngine",
     "RopeScaling",
+    "ServedEngine",
+    "SglangWire",
     "TorchEngine",
     "Transformer",
     "TransformerConfig",
+    "VllmWire",
     "get_model",
     "give_back_memory",
+    "load_hf_model",
     "load_model",
+    "open_engine",
     "save_model",
 ]
 
@@ -38,14 +50,22 @@ _HOMES = {
     "CausalAttention": "transformer",
     "ChatTokenizer": "tokenizer",
     "EngineMetrics": "torch_engine",
+    "EngineSettings": "settings",
+    "HfEngine": "hf_engine",
     "LoadedModel": "folders",
+    "OpenedEngine": "opening",
     "RopeScaling": "architecture",
+    "ServedEngine": "served",
+    "SglangWire": "served",
     "TorchEngine": "torch_engine",
     "Transformer": "transformer",
     "TransformerConfig": "architecture",
+    "VllmWire": "served",
     "get_model": "catalogue",
     "give_back_memory": "memory",
+    "load_hf_model": "hf_engine",
     "load_model": "folders",
+    "open_engine": "opening",
     "save_model": "folders",
 }
 

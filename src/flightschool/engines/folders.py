@@ -25,7 +25,7 @@ from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.engines.transformer import Transformer
 from flightschool.errors import ModelFolderError
 
-__all__ = ["LoadedModel", "build_model", "load_model", "save_model"]
+__all__ = ["LoadedModel", "build_model", "digest_folder", "load_model", "save_model"]
 
 _FOLDER = "a Hugging Face model folder: config.json, *.safetensors, tokenizer.json"
 _SAVE_AGAIN = "save the model again with save_pretrained(..., safe_serialization=True)"
@@ -69,8 +69,23 @@ def load_model(
             mend="copy the right tokenizer.json into the folder",
         )
     model = build_model(config, _read_weights(files), device=device, dtype=dtype, where=str(folder))
-    digest = _digest_files([folder / "config.json", folder / "tokenizer.json", *files])
-    return LoadedModel(model=model, tokenizer=tokenizer, config=config, digest=digest, path=folder)
+    return LoadedModel(model=model, tokenizer=tokenizer, config=config, digest=digest_folder(folder), path=folder)
+
+
+def digest_folder(folder: Path) -> str:
+    """SHA-256 over configuration, tokenizer and weights files of a model folder.
+
+    Raises:
+        ModelFolderError: a file is missing.
+    """
+    _read_json(folder / "config.json")
+    files = [folder / "config.json", folder / "tokenizer.json", *_weight_files(folder)]
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None:
+        raise ModelFolderError(
+            f"{missing.name} is missing", where=str(folder), expected=_FOLDER, mend="copy it into the folder"
+        )
+    return _digest_files(files)
 
 
 def build_model(

@@ -167,10 +167,10 @@ class Session:
         """Tokens of the prefix, computed or not."""
         return 0 if self.prefix is None else len(self.prefix.tokens)
 
-    def oldest_step(self) -> int:
-        """Oldest weights step under anything cached."""
+    def oldest_step(self) -> int | None:
+        """Oldest weights step under anything cached; None while nothing is."""
         steps = [self.kv_step, None if self.prefix is None else self.prefix.kv_step]
-        return min(step for step in steps if step is not None)
+        return min((step for step in steps if step is not None), default=None)
 
     def keep(self, tokens: list[int]) -> bool:
         """Cut the cache back to what it shares with ``tokens``; False if even the prefix differs."""

@@ -1,9 +1,10 @@
 """Drawing tokens, and the log-probability each was drawn under.
 
-The support is always the whole vocabulary: restricted sampling would need its kept mass in the trainer's ratio. The
-log-probability returned is that of the very distribution that was sampled, log_softmax(logits / temperature); so a
+The log-probability returned is that of the very distribution that was sampled, log_softmax(logits / temperature); so a
 trainer that divides its logits by the same temperature gets the same number. Temperature 0 takes the likeliest token
-and reports its log-probability at temperature 1 (under its own point mass it would be 0, which says nothing).
+and reports its log-probability at temperature 1 (under its own point mass it would be 0, which says nothing). The
+support is the whole vocabulary, or the tokens that a grammar allows: then the distribution is renormalised over them,
+and the log of what they held together before is returned too.
 
 Randomness is one uniform number a token, from the request's own generator, turned into a token through the inverse
 distribution function: equal seeds and logits give equal tokens whatever else is in the batch.
@@ -17,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["sample"]
+__all__ = ["restrict", "sample"]
 
 _BLOCK = 256  # tokens summed at once
 
@@ -47,6 +48,28 @@ def sample(
         picks = torch.where(greedy, weights_MV.argmax(dim=-1), picks)
     chosen = weights_MV.gather(1, picks.unsqueeze(1)).squeeze(1).double()
     return picks.tolist(), (chosen.log() - totals.log()).tolist()
+
+
+def restrict(logits_MV: Tensor, temperatures_M: Sequence[float], masks_M: Sequence[Tensor | None]) -> list[float]:
+    """Rule out what masks do not allow, in place.
+
+    Args:
+        logits_MV: raw logits; ruled out ones become −∞.
+        temperatures_M: as for ``sample``.
+        masks_M: allowed tokens of each row, ``[V]`` bool; None: all.
+
+    Returns:
+        Log of the probability that the allowed tokens had, one a row: 0 where all are allowed.
+    """
+    kept_M = [0.0] * len(masks_M)
+    for row, (mask, temperature) in enumerate(zip(masks_M, temperatures_M, strict=True)):
+        if mask is None:
+            continue
+        row_V = logits_MV[row].double() / (temperature or 1.0)
+        mask = mask.to(logits_MV.device)
+        kept_M[row] = min(0.0, float(row_V[mask].logsumexp(0) - row_V.logsumexp(0)))
+        logits_MV[row].masked_fill_(~mask, -torch.inf)
+    return kept_M
 
 
 def _inverse_cdf(weights_MV: Tensor, uniforms_M: Tensor) -> tuple[Tensor, Tensor]:

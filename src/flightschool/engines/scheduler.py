@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from flightschool.engines.cached_attention import Segment, order_decoding
+from flightschool.engines.grammar import GrammarWalk
 from flightschool.engines.kv_cache import KvSlots, Prefix, PrefixPool, Session
 from flightschool.protocols import Generation, GenerationRequest
 
@@ -47,6 +48,10 @@ class Job:
     logprobs: list[float] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     """Weights step of each generated token."""
+    walk: GrammarWalk | None = None
+    """Where the completion stands in its grammar."""
+    kept: list[float] = field(default_factory=list)
+    """Log of the mass that the grammar kept, for each generated token; empty on the full support."""
 
     def pending(self, session: Session) -> tuple[int, ...]:
         """Tokens of the tail that are not in the cache yet."""
@@ -103,6 +108,10 @@ class Scheduler:
         """All unsettled jobs, running ones first."""
         every = [*(job for job, _ in self._active), *self._queue]
         return [job for job in every if not job.future.done()]
+
+    def session(self, name: str) -> Session | None:
+        """What is cached of a session; None if nothing is."""
+        return self._sessions.get(name)
 
     def add(self, job: Job) -> None:
         """Queue a job."""

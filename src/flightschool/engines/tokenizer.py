@@ -99,6 +99,8 @@ class ChatTokenizer:
         self.format = _detect(added, where)
         control = {self.format.begin, self.format.start, self.format.role_end, self.format.end, *self.format.also_stop}
         text = json.dumps(table) if _guard(table, added, control) else self.files["tokenizer.json"].decode()
+        self.backend_text = text
+        """The tokenizer as the ``tokenizers`` library reads it, mended."""
         self._backend = _backend(text, where)
         self._backend.encode_special_tokens = True
         self._added = added
@@ -129,6 +131,27 @@ class ChatTokenizer:
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of plain text; special tokens spelled out in it are encoded as the characters they are."""
         return tuple(self._backend.encode(text, add_special_tokens=False).ids)
+
+    def encode_with_control(self, text: str) -> tuple[int, ...]:
+        """Ids of *trusted* text in which control tokens are meant: what a chat template has rendered."""
+        ids: list[int] = []
+        rest = text
+        while rest:
+            place, name = min(
+                ((rest.find(name), name) for name in self._added if name and name in rest), default=(len(rest), "")
+            )
+            ids += self.encode(rest[:place])
+            ids += [self._added[name]] if name else []
+            rest = rest[place + len(name) :]
+        return tuple(ids)
+
+    def control_id(self, text: str) -> int | None:
+        """Id of a control token by its text; None if it is none."""
+        return self._added.get(text)
+
+    def control_text(self, token_id: int) -> str:
+        """Text of a control token; empty if it is none."""
+        return next((text for text, known in self._added.items() if known == token_id), "")
 
     def decode(self, token_ids_T: Sequence[int]) -> str:
         """Text of ids, special tokens left out; bytes that are no UTF-8 become the replacement character."""

@@ -18,7 +18,6 @@ records the version that drew it, and ``kv_step`` the oldest weights that the ca
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Callable, Mapping
 from itertools import groupby
@@ -28,8 +27,11 @@ from torch import Tensor
 
 from flightschool.engines.cached_attention import CachedAttention
 from flightschool.engines.folders import LoadedModel
+from flightschool.engines.grammar import GrammarBook, GrammarWalk
+from flightschool.engines.grammar_text import grammar_support
 from flightschool.engines.kv_cache import KvSlots, PrefixPool, Session
-from flightschool.engines.sampling import sample
+from flightschool.engines.requests import check_request, check_state, drawing
+from flightschool.engines.sampling import restrict, sample
 from flightschool.engines.scheduler import Counters, Job, Plan, Scheduler
 from flightschool.errors import InfrastructureError, InputError
 from flightschool.protocols import Generation, GenerationRequest
@@ -93,6 +95,7 @@ class TorchEngine:
             torch.set_num_threads(num_threads)
         self.between_steps = between_steps
         self._model = loaded.model
+        self._book = GrammarBook(loaded.tokenizer, loaded.config.vocab)
         self._version = WeightsVersion(run=run, incarnation=0, step=step, digest=loaded.digest)
         self._max_context = min(max_context, loaded.config.max_context)
         self._orphans: set[str] = set()
@@ -136,7 +139,8 @@ class TorchEngine:
             future=loop.create_future(),
             tokens=list(request.token_ids_T),
             room=min(request.max_new_tokens, self._max_context - len(request.token_ids_T)),
-            rng=random.Random(request.seed),
+            rng=drawing(request),
+            walk=self._walk(request),
         )
         self._scheduler.add(job)
         if self._task is None or self._task.done() or self._task.get_loop() is not loop:
@@ -152,9 +156,27 @@ class TorchEngine:
         self._scheduler.settle()
         self._scheduler.forget(session)
 
+    async def interrupt(self, session: str | None = None) -> int:
+        """Running requests return what they have, as ``interrupted``; their caches stay for the continuation."""
+        jobs = [job for job in self._scheduler.jobs() if session in (None, job.request.session)]
+        for job in jobs:
+            kept = self._scheduler.session(job.request.session)
+            job.future.set_result(self._generation(job, kept, "interrupted"))
+        self._scheduler.settle()
+        return len(jobs)
+
+    async def check_health(self) -> None:
+        """Raises ``InfrastructureError`` once the engine is dead."""
+        if self._dead:
+            raise InfrastructureError(self._dead, where="engine", mend="start a new engine")
+
     def close(self) -> None:
         """End the engine: waiters get an ``InfrastructureError``, caches are freed."""
         self._fail("the engine was closed")
+
+    async def aclose(self) -> None:
+        """See ``close``."""
+        self.close()
 
     def _validate(self, request: GenerationRequest) -> None:
         if self._dead:
@@ -165,27 +187,25 @@ class TorchEngine:
                 where=f"session {request.session}",
                 mend="retry the attempt",
             )
-        tokens, vocab = request.token_ids_T, self._model.config.vocab
-        if not tokens or len(tokens) >= self._max_context:
-            raise InputError(
-                f"a context of {len(tokens)} tokens leaves nothing to generate",
-                where=f"session {request.session}",
-                expected=f"1 to {self._max_context - 1} tokens",
-                mend="end the episode as context_full, or raise the engine's max_context",
-            )
-        if min(tokens) < 0 or max(tokens) >= vocab or request.max_new_tokens < 1 or request.temperature < 0:
-            raise InputError(
-                "a request is out of range",
-                where=f"session {request.session}",
-                expected=f"token ids below {vocab}, at least one new token, a temperature of 0 or more",
-                mend="use the model's own tokenizer and check the generation settings",
-            )
+        check_request(request, vocab=self._model.config.vocab, max_context=self._max_context)
         if any(job.request.session == request.session for job in self._scheduler.jobs()):
             raise InputError(
                 "two requests of one session at a time", where=f"session {request.session}", mend="await the first"
             )
 
+    def _walk(self, request: GenerationRequest) -> GrammarWalk | None:
+        if not request.grammar:
+            return None
+        drawn = request.token_ids_T[len(request.token_ids_T) - request.num_drawn :]
+        return self._book.walk(request.grammar, drawn)
+
     # -------------------------------------------------------------------------------------------- weights
+
+    async def load_weights(
+        self, version: WeightsVersion, state: Mapping[str, Tensor], *, keep_cache: bool = True
+    ) -> None:
+        """See ``update_weights`` and ``protocols.TrainedEngine``."""
+        self.update_weights(version, state, keep_cache=keep_cache)
 
     def update_weights(
         self, version: WeightsVersion, state: Mapping[str, Tensor] | None, *, keep_cache: bool = True
@@ -214,18 +234,7 @@ class TorchEngine:
 
     def _copy(self, state: Mapping[str, Tensor]) -> None:
         parameters = dict(self._model.named_parameters())
-        wrong = sorted(
-            name
-            for name in parameters.keys() | state.keys()
-            if name not in parameters or name not in state or parameters[name].shape != state[name].shape
-        )
-        if wrong:
-            raise InputError(
-                f"{len(wrong)} tensor(s) do not fit the model, for instance {wrong[0]}",
-                where="update_weights",
-                expected="every parameter of the model, by name and shape",
-                mend="publish from a trainer of the same model folder",
-            )
+        check_state(parameters, state)
         with torch.no_grad():
             for name, parameter in parameters.items():
                 parameter.copy_(state[name])
@@ -292,29 +301,52 @@ class TorchEngine:
         return hidden
 
     def _draw(self, hidden_ND: Tensor, ready: list[tuple[Job, Session, int]]) -> int:
-        rows = torch.tensor([row for _, _, row in ready], device=hidden_ND.device)
+        num_ready = len(ready)
+        masks, ready = _masks(ready)
+        finished = num_ready - len(ready)
+        if not ready:
+            return finished
+        rows = torch.tensor([row for _, _, row in ready], dtype=torch.long, device=hidden_ND.device)
         logits_MV = self._model.logits(hidden_ND[rows])
         temperatures = [job.request.temperature for job, _, _ in ready]
+        kept_M = restrict(logits_MV, temperatures, masks)
         tokens, logprobs = sample(logits_MV, temperatures, [job.rng.random() for job, _, _ in ready])
-        finished = 0
-        for (job, session, _), token, logprob in zip(ready, tokens, logprobs, strict=True):
+        for (job, session, _), token, logprob, kept in zip(ready, tokens, logprobs, kept_M, strict=True):
             job.tokens.append(token)
             job.logprobs.append(logprob)
             job.steps.append(self._version.step)
+            if job.walk is not None:
+                job.kept.append(kept)
+                job.walk.advance(token)
             self._count.generated_tokens += 1
             stopped = token in job.request.stop_token_ids
             if stopped or len(job.logprobs) == job.room:
-                job.future.set_result(_generation(job, session, "stop" if stopped else "length"))
+                job.future.set_result(self._generation(job, session, "stop" if stopped else "length"))
                 finished += 1
         return finished
 
+    def _generation(self, job: Job, session: Session | None, finish: str) -> Generation:
+        cached = None if session is None else session.oldest_step()
+        grammar = job.request.grammar
+        return Generation(
+            token_ids_T=tuple(job.tokens[len(job.tokens) - len(job.logprobs) :]),
+            logprobs_T=tuple(job.logprobs),
+            versions=tuple(VersionRun(step=step, count=len(list(run))) for step, run in groupby(job.steps)),
+            kv_step=self._version.step if cached is None else cached,
+            finish=finish,
+            support=grammar_support(grammar) if grammar else "full",
+            log_kept_mass_T=tuple(job.kept),
+        )
 
-def _generation(job: Job, session: Session, finish: str) -> Generation:
-    runs = tuple(VersionRun(step=step, count=len(list(run))) for step, run in groupby(job.steps))
-    return Generation(
-        token_ids_T=tuple(job.tokens[-len(job.logprobs) :]),
-        logprobs_T=tuple(job.logprobs),
-        versions=runs,
-        kv_step=session.oldest_step(),
-        finish=finish,
-    )
+
+def _masks(ready: list[tuple[Job, Session, int]]) -> tuple[list[Tensor | None], list[tuple[Job, Session, int]]]:
+    """What each job may draw, and the jobs that may draw: one whose grammar is at a dead end fails alone."""
+    masks, drawing_ = [], []
+    for row in ready:
+        job = row[0]
+        try:
+            masks.append(None if job.walk is None else job.walk.mask())
+            drawing_.append(row)
+        except InputError as error:
+            job.future.set_exception(error)
+    return masks, drawing_

@@ -51,6 +51,10 @@ class CompactDialect:
         """Text of one tool result, shown in a user turn."""
         return f"Result: {content}"
 
+    def grammar(self, tools: Sequence[ToolSpec]) -> str:
+        """Grammar of completions that ``parse`` takes: prose, or calls whose arguments fit the tools' schemas."""
+        return _grammar(tools)
+
     def parse(self, text: str, turn: int) -> Message:
         """The assistant message that a completion means. Ids of calls are made from the turn: equal on replay.
 
@@ -68,6 +72,25 @@ class CompactDialect:
             arguments = _arguments(text, match.group(2))
             calls.append(ToolCall(id=f"call_{turn}_{index}", name=match.group(1), arguments=arguments))
         return Message(role="assistant", tool_calls=tuple(calls))
+
+
+_PROSE = r"""prose: LINE ("\n" LINE)*
+LINE: /[^\n]*/ & ~/\s*[A-Za-z_][\w.\-]*\s*\{[^\n]*/
+"""
+"""Lines of which none begins like a call: such a line must be a call."""
+
+
+def _grammar(tools: Sequence[ToolSpec]) -> str:
+    if not tools:
+        return "start: prose\n" + _PROSE
+    calls = "\n    | ".join(f"{json.dumps(tool.name + ' ')} %json {_arguments_schema(tool)}" for tool in tools)
+    return f'start: prose | call ("\\n" call)*\ncall: {calls}\n{_PROSE}'
+
+
+def _arguments_schema(tool: ToolSpec) -> str:
+    """The tool's schema for the grammar: no line breaks between tokens, keywords that it does not know left out."""
+    options = {"whitespace_pattern": "[ ]?", "lenient": True}
+    return json.dumps({"type": "object", **tool.parameters, "x-guidance": options}, sort_keys=True)
 
 
 def _signature(tool: ToolSpec) -> str:

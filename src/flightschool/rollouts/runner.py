@@ -143,6 +143,7 @@ class EpisodeRunner:
             timings=Timings(virtual_ms=clock.now_ms, wall_s=time.perf_counter() - started),
             noise=weather_profile.label if weather_profile else "clean",
             detail=detail,
+            grammars=_grammars(model.endpoint),
         )
 
     async def group(
@@ -287,6 +288,12 @@ def _last_results(messages: Sequence[Message], events: Sequence[ToolEvent]) -> l
     asked = {call.id for call in messages[-1].tool_calls}
     last = [event for event in events if event.turn == events[-1].turn and event.call.id in asked]
     return [Message(role="tool", content=e.result.content, tool_call_id=e.call.id) for e in last]
+
+
+def _grammars(endpoint: PolicyEndpoint) -> dict[str, str] | msgspec.UnsetType:
+    """Texts of the grammars that completions were sampled under, where there are any."""
+    found: dict[str, str] = getattr(endpoint, "grammars", {})
+    return found or msgspec.UNSET
 
 
 def _final_state(world: World) -> bytes | None:

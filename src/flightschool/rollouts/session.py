@@ -6,20 +6,16 @@ exactly as sampled (see ``transcript`` for how histories are continued). The HTT
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from flightschool.errors import InfrastructureError, TokenContractError
+from flightschool.engines.requests import check_generation, continuation, joined
+from flightschool.errors import InfrastructureError
 from flightschool.protocols import Engine, Generation, GenerationRequest, Tokenizer
 from flightschool.records import EndReason, Message, SpanKind, ToolSpec
 from flightschool.rollouts.harness import EpisodeEndError
 from flightschool.rollouts.transcript import Sampling, Transcript, Turn
 
 __all__ = ["Session"]
-
-
-LEAST_TOKENS_NEVER_ALL_CERTAIN = 8
-"""A converged policy may be certain of a short turn to the last bit; of more tokens than these, zeros are a fill."""
 
 
 class Session(Transcript):
@@ -38,6 +34,8 @@ class Session(Transcript):
         self._key = key
         self._engine = engine
         self._seed = seed
+        self.grammars: dict[str, str] = {}
+        """Support of restricted completions → text of the grammar."""
 
     def close(self) -> None:
         """Free the engine's caches for this session."""
@@ -59,12 +57,15 @@ class Session(Transcript):
         room = self._room(turn)
         if room < 1:
             raise EpisodeEndError(EndReason.CONTEXT_FULL, f"{len(turn.context_T)} tokens")
-        generation = await self._generate(turn, min(room, self._sampling.max_new_tokens))
+        grammar = self._dialect.grammar(tools) if self._sampling.constrained else ""
+        generation = await self._generate(turn, min(room, self._sampling.max_new_tokens), grammar)
+        if grammar:
+            self.grammars[generation.support] = grammar
         self._write_completion(turn, generation)
         self._advance(turn.num_new, len(generation.token_ids_T))
         return self._read(turn, generation.token_ids_T, ended=generation.finish == "stop")
 
-    async def _generate(self, turn: Turn, max_new_tokens: int) -> Generation:
+    async def _generate(self, turn: Turn, max_new_tokens: int, grammar: str) -> Generation:
         request = GenerationRequest(
             session=self._engine_key(turn.lane),
             token_ids_T=tuple(turn.context_T),
@@ -73,12 +74,16 @@ class Session(Transcript):
             temperature=self._sampling.temperature,
             seed=self._seed + turn.number,
             prefix_length=turn.prefix_length,
+            grammar=grammar,
         )
         try:
             generation = await self._engine.generate(request)
+            while generation.finish == "interrupted":
+                rest = await self._engine.generate(continuation(request, generation))
+                generation = joined(generation, rest)
         except InfrastructureError as error:
             raise EpisodeEndError(EndReason.ENGINE_ERROR, str(error)) from error
-        check_generation(generation)
+        check_generation(generation, f"session {request.session}")
         return generation
 
     def _write_completion(self, turn: Turn, generation: Generation) -> None:
@@ -90,35 +95,6 @@ class Session(Transcript):
             versions=generation.versions,
             kv_step=generation.kv_step,
             temperature=self._sampling.temperature,
-        )
-
-
-def check_generation(generation: Generation) -> None:
-    """Refuse what is not token-exact.
-
-    Raises:
-        TokenContractError: log-probabilities missing, of another length, NaN, positive or all 0.0; versions that do
-            not cover the tokens.
-    """
-    num_tokens = len(generation.token_ids_T)
-    logprobs_T = generation.logprobs_T
-    if num_tokens == 0:
-        raise TokenContractError("an engine returned no tokens", expected="at least one token", mend="check the engine")
-    if len(logprobs_T) != num_tokens:
-        raise TokenContractError(
-            f"{len(logprobs_T)} log-probabilities for {num_tokens} tokens",
-            expected="one log-probability a token",
-            mend="ask the engine for log-probabilities of sampled tokens",
-        )
-    if any(math.isnan(value) or value > 0.0 for value in logprobs_T):
-        raise TokenContractError("a log-probability is NaN or above 0", expected="values ≤ 0", mend="check the engine")
-    if num_tokens > LEAST_TOKENS_NEVER_ALL_CERTAIN and not any(logprobs_T):
-        raise TokenContractError(
-            "every log-probability is 0.0, as if certain",
-            expected="behaviour log-probabilities",
-            mend="the engine fills in zeros where it should report; enable its log-probabilities",
-        )
-    if sum(run.count for run in generation.versions) != num_tokens:
-        raise TokenContractError(
-            "weights versions do not cover the tokens", expected=f"{num_tokens} tokens covered", mend="check the engine"
+            support=generation.support,
+            log_kept_mass_T=generation.log_kept_mass_T,
         )

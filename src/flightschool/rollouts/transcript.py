@@ -50,6 +50,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     shared: Literal["prompt", "opening"] = "prompt"
     """What the engine may keep in common with other sessions: the whole prompt, for the members of a group, or all of
     it before its last message, where tasks that open alike (equal tools, guidance, example) are attempted once each."""
+    constrained: bool = False
+    """Whether completions follow the dialect's grammar: prose, or calls of the tools shown with valid arguments."""
 
 
 @dataclass

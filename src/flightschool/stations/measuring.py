@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flightschool.evaluation import EvaluationRun, evaluate
 from flightschool.perturbation import profile
-from flightschool.protocols import Environment, RewardComposition, Tokenizer
+from flightschool.protocols import Environment, RewardComposition, Tokenizer, TrainedEngine
 from flightschool.records import Attempt, Suite
 from flightschool.rollouts import EnginePolicy, Sampling
 from flightschool.stations.harnesses import make_harness
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Tell
 from flightschool.store import SqlStore
-
-if TYPE_CHECKING:
-    from flightschool.engines import TorchEngine
 
 __all__ = ["EVALUATION_KIND", "PROFILE_KIND", "Checkride", "Pilot", "num_cores", "open_pilot"]
 
@@ -34,15 +31,22 @@ NUM_PREFIXES = 128
 class Pilot:
     """A model behind one engine, to be sampled in several ways."""
 
-    engine: TorchEngine
+    engine: TrainedEngine
     tokenizer: Tokenizer
     name: str
     """Policy name, in the grammar of the command line."""
     max_new_tokens: int
+    constrained: bool = False
+    """Whether completions follow the dialect's grammar."""
 
     def policy(self, temperature: float) -> EnginePolicy:
         """The model at a temperature. The tasks of a family open alike: the engine computes that once."""
-        sampling = Sampling(temperature=temperature, max_new_tokens=self.max_new_tokens, shared="opening")
+        sampling = Sampling(
+            temperature=temperature,
+            max_new_tokens=self.max_new_tokens,
+            shared="opening",
+            constrained=self.constrained,
+        )
         return EnginePolicy(self.engine, self.tokenizer, self.name, sampling)
 
 
@@ -52,14 +56,25 @@ def num_cores() -> int:
 
 
 def open_pilot(folder: Path, name: str, settings: JobSettings) -> Pilot:
-    """Load a model with all cores to itself: nothing else runs while a suite is flown."""
-    from flightschool.engines import TorchEngine, load_model
+    """Load a model with all cores to itself: nothing else runs while a suite is flown. A server is made to serve it."""
+    from flightschool.engines.opening import open_engine
 
-    loaded = load_model(folder, device=settings.training.device)
-    engine = TorchEngine(
-        loaded, max_context=settings.training.max_context, max_prefixes=NUM_PREFIXES, num_threads=num_cores()
+    opened = open_engine(
+        settings.engine,
+        folder,
+        device=settings.training.device,
+        max_context=settings.training.max_context,
+        max_prefixes=NUM_PREFIXES,
+        num_threads=num_cores(),
     )
-    return Pilot(engine=engine, tokenizer=loaded.tokenizer, name=name, max_new_tokens=settings.training.max_new_tokens)
+    asyncio.run(opened.serve(name, folder))
+    return Pilot(
+        engine=opened.engine,
+        tokenizer=opened.tokenizer,
+        name=name,
+        max_new_tokens=settings.training.max_new_tokens,
+        constrained=settings.engine.constrain_calls,
+    )
 
 
 @dataclass

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from flightschool.config import Settings
+from flightschool.engines.settings import EngineSettings
 from flightschool.training.imitation import ImitationSettings
 from flightschool.training.settings import TrainingSettings
 from flightschool.verification import RewardSettings
@@ -168,6 +169,7 @@ class JobSettings(Settings):
     """Wall time of the whole job: training takes what the other stations leave (see ``training.time_limit_s``)."""
     environment: EnvironmentTable = EnvironmentTable()
     model: ModelTable = ModelTable()
+    engine: EngineSettings = EngineSettings()
     harness: HarnessTable = HarnessTable()
     faults: FaultsTable = FaultsTable()
     reward: RewardSettings = RewardSettings()

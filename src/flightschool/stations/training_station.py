@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flightschool.audit.trajectories import facts_of
 from flightschool.digest import digest
+from flightschool.engines.settings import EngineSettings
 from flightschool.protocols import Environment, Harness, RewardComposition
 from flightschool.records import MilestoneCheck, Task
 from flightschool.rollouts import EpisodeRunner
@@ -69,12 +70,14 @@ def fly(
     tell: Tell,
     harness: Harness | None = None,
     canaries: Canaries | None = None,
+    engine: EngineSettings | None = None,
 ) -> TrainResult:
     """Train, or go on training; each consumed group is scanned.
 
     Args:
         canaries: impossible tasks that are mixed in, watched, and give no gradient.
         harness: drives the model; the built-in one by default.
+        engine: what samples; our own by default. A run goes on with the one that it began with.
 
     Raises:
         InfrastructureError: trainer or engine died; running the same again goes on with the run.
@@ -88,7 +91,16 @@ def fly(
     runner = EpisodeRunner(environment, composition, run=run, harness=harness, keep_blob=space.store.put_blob)
     if RunFolder(folder).start.exists():
         return resume(folder, source=source, runner=runner, progress=tell.step, notes=notes)
-    return train(settings, model=model, run_dir=folder, source=source, runner=runner, progress=tell.step, notes=notes)
+    return train(
+        settings,
+        model=model,
+        run_dir=folder,
+        source=source,
+        runner=runner,
+        progress=tell.step,
+        notes=notes,
+        engine=engine,
+    )
 
 
 def _milestones(environment: Environment, tasks: Sequence[Task]) -> MilestonesOf | None:

@@ -1,4 +1,4 @@
-"""The generation station of a run on this machine: our engine, the episode runner, and published weights in between."""
+"""The generation station of a run: its engine, the episode runner, and published weights in between."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from flightschool.digest import derive_random
+from flightschool.engines.settings import EngineSettings
 from flightschool.perturbation import FaultProfile, profile
 from flightschool.records import EpisodeGroup, Task, WeightsVersion
 from flightschool.rollouts import EnginePolicy, Policy, Sampling
@@ -56,7 +57,7 @@ def is_noisy(settings: TrainingSettings, seed: int) -> bool:
 
 
 class LocalGeneration:
-    """Our torch engine in this process.
+    """Episodes in this process, over the engine that the configuration names.
 
     Args:
         settings: of the run.
@@ -64,20 +65,39 @@ class LocalGeneration:
         runner: runs episodes.
         run: id of the run.
         weights: file through which the trainer publishes.
+        engine: what samples; our own by default.
+        publish_to: where weights for a served engine are written, if its settings name no folder.
     """
 
     def __init__(
-        self, settings: TrainingSettings, *, model: Path, runner: GroupRunner, run: str, weights: Path
+        self,
+        settings: TrainingSettings,
+        *,
+        model: Path,
+        runner: GroupRunner,
+        run: str,
+        weights: Path,
+        engine: EngineSettings | None = None,
+        publish_to: Path | None = None,
     ) -> None:
-        from flightschool.engines import TorchEngine, load_model
+        from flightschool.engines.opening import open_engine
 
+        self._engine_settings = engine or EngineSettings()
         self._settings = settings
         self._runner = runner
         self._weights_file = weights
         self._noise: FaultProfile | None = profile(settings.noise) if settings.noisy_share > 0.0 else None
-        loaded = load_model(model, device=settings.device)
-        self.engine = TorchEngine(loaded, run=run, max_context=settings.max_context, num_threads=settings.num_threads)
-        self._tokenizer = loaded.tokenizer
+        self._opened = open_engine(
+            self._engine_settings,
+            model,
+            run=run,
+            device=settings.device,
+            max_context=settings.max_context,
+            num_threads=settings.num_threads,
+            publish_to=publish_to,
+        )
+        self.engine = self._opened.engine
+        self._connected = False
         self._name = f"run:{run}"
 
     async def make_group(
@@ -96,17 +116,25 @@ class LocalGeneration:
         )
 
     def _policy(self, temperature: float) -> Policy:
-        sampling = Sampling(temperature=temperature, max_new_tokens=self._settings.max_new_tokens)
-        return EnginePolicy(self.engine, self._tokenizer, self._name, sampling)
+        sampling = Sampling(
+            temperature=temperature,
+            max_new_tokens=self._settings.max_new_tokens,
+            constrained=self._engine_settings.constrain_calls,
+        )
+        return EnginePolicy(self.engine, self._opened.tokenizer, self._name, sampling)
 
     async def apply_weights(self, version: WeightsVersion) -> None:
         """See ``GenerationStation``; the weights are verified by their digest before the engine sees them."""
         from flightschool.training.publisher import WeightsReader
 
+        if not self._connected:
+            await self._opened.connect()
+            self._connected = True
         with WeightsReader(self._weights_file) as reader:
-            self.engine.update_weights(version, reader.read(version))
+            state = reader.read(version)
+            await self.engine.load_weights(version, state, keep_cache=self._engine_settings.keep_cache)
             reader.release()  # the engine has copied them
 
     async def close(self) -> None:
-        """End the engine."""
-        self.engine.close()
+        """End the engine; a server goes on."""
+        await self.engine.aclose()

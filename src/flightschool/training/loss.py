@@ -228,9 +228,18 @@ class Scored:
     probabilities_MV: Tensor
 
 
+_RULED_OUT = -1e30
+"""Logit of a token outside the support: its probability is exactly 0, and 0 times its logarithm is 0 and not NaN."""
+
+
 @torch.no_grad()
-def score_tokens(logits_MV: Tensor, token_ids_M: Tensor, temperatures_M: Tensor) -> Scored:
+def score_tokens(
+    logits_MV: Tensor, token_ids_M: Tensor, temperatures_M: Tensor, allowed_MV: Tensor | None = None
+) -> Scored:
     """Log-probabilities of tokens under logits, in float32, and the entropy of their distributions.
+
+    With ``allowed_MV`` the distributions are renormalised over the tokens that it allows (see ``supports``); the
+    gradient below stays right, since probabilities outside the support are 0.
 
     ``d logprob / d logits = (onehot − probabilities) / temperature``: returning the probabilities lets the caller
     write that gradient itself and spares a second pass over ``[M, V]``.
@@ -238,6 +247,8 @@ def score_tokens(logits_MV: Tensor, token_ids_M: Tensor, temperatures_M: Tensor)
     scaled_MV = logits_MV.float()
     if bool((temperatures_M != 1.0).any()):  # a pass over the vocabulary that the usual temperature does not need
         scaled_MV = scaled_MV / temperatures_M.unsqueeze(1)
+    if allowed_MV is not None:
+        scaled_MV = scaled_MV.masked_fill(~allowed_MV, _RULED_OUT)
     log_MV = torch.log_softmax(scaled_MV, dim=1)
     logprobs_M = log_MV.gather(1, token_ids_M.unsqueeze(1)).squeeze(1)
     probabilities_MV = log_MV.exp()

@@ -49,6 +49,8 @@ class TrainMember(Record, frozen=True, kw_only=True):
     spans: tuple[TokenSpan, ...]
     turn_advantages: Mapping[int, float] = msgspec.field(default_factory=dict)
     """Turn → what is added to the advantage on that turn's tokens."""
+    grammars: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Support of restricted completions → text of the grammar."""
 
 
 class TrainGroup(Record, frozen=True, kw_only=True):

@@ -432,6 +432,7 @@ def _train_group(
             advantage=advantages[credited[i].id],
             spans=credited[i].spans,
             turn_advantages=turns.get(credited[i].id, {}),
+            grammars=credited[i].grammars or {},
         )
         for i in chosen
     )

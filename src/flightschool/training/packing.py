@@ -21,7 +21,7 @@ from flightschool.records import SpanKind, TokenSpan
 from flightschool.training.contract import check_span
 from flightschool.training.messages import TrainGroup, TrainMember
 
-__all__ = ["Pack", "Segment", "Target", "pack_group"]
+__all__ = ["Pack", "Restriction", "Segment", "Target", "pack_group"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,18 @@ class Segment:
     length: int
     parents: tuple[int, ...]
     """Segments above it, root first."""
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """A completion that was sampled under a grammar."""
+
+    grammar: str
+    """Its text."""
+    token_ids_T: tuple[int, ...]
+    """The whole completion: what is allowed at a token follows from those before it."""
+    where: str
+    """Attempt and span, for errors."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,8 @@ class Target:
     """Member of the group, counted from 0."""
     fresh: bool = False
     """Whether the token and all cached context under it are said to be of the trainer's present weights."""
+    restriction: tuple[Restriction, int] | None = None
+    """The restricted completion that the token is of, and its place there; None: the full support."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +82,8 @@ class Pack:
         return len(self.tokens_N)
 
 
-_Label: TypeAlias = tuple[float | None, float, float, bool]
-"""(log-probability, advantage, temperature, fresh)."""
+_Label: TypeAlias = tuple[float | None, float, float, bool, tuple[Restriction, int] | None]
+"""(log-probability, advantage, temperature, fresh, restriction)."""
 
 
 @dataclass
@@ -142,10 +156,10 @@ def _extend(
     while True:
         node.tokens += span.token_ids_T
         if span.kind is SpanKind.COMPLETION:
-            check_span(span, f"{member.attempt} span {span.id}", newest_step)
+            check_span(span, f"{member.attempt} span {span.id}", newest_step, member.grammars)
             node.labels += _completion_labels(span, member, newest_step)
         elif span.kind is SpanKind.DEMONSTRATION:
-            node.labels += [(None, member.advantage, span.temperature, False)] * len(span.token_ids_T)
+            node.labels += [(None, member.advantage, span.temperature, False, None)] * len(span.token_ids_T)
         else:
             node.labels += [None] * len(span.token_ids_T)
         below = children.get(span.id, [])
@@ -158,7 +172,14 @@ def _completion_labels(span: TokenSpan, member: TrainMember, newest_step: int) -
     advantage = member.advantage + member.turn_advantages.get(span.turn, 0.0)
     fresh = span.kv_step >= newest_step
     runs = [(run.step >= newest_step) and fresh for run in span.versions for _ in range(run.count)]
-    return [(value, advantage, span.temperature, new) for value, new in zip(span.logprobs_T, runs, strict=True)]
+    grammar = member.grammars.get(span.support)
+    restriction = (
+        None if grammar is None else Restriction(grammar, span.token_ids_T, f"{member.attempt} span {span.id}")
+    )
+    return [
+        (value, advantage, span.temperature, new, None if restriction is None else (restriction, place))
+        for place, (value, new) in enumerate(zip(span.logprobs_T, runs, strict=True))
+    ]
 
 
 def _prune(nodes: list[_Node]) -> list[_Node]:
@@ -239,7 +260,7 @@ class _Layout:
                         expected="a prompt before every completion",
                         mend="record the prompt's tokens as a span above the completion",
                     )
-                pack.targets.append(Target(predictor, token, label[0], label[1], label[2], member, label[3]))
+                pack.targets.append(Target(predictor, token, *label[:3], member, *label[3:]))
         pack.segments.append(Segment(start, num_inputs, parents))
         return len(pack.segments) - 1
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from flightschool.engines.settings import EngineSettings
 from flightschool.errors import ConfigError, InputError, NotFoundError
 from flightschool.protocols import GroupSource
 from flightschool.records import Record
@@ -44,6 +45,8 @@ class RunStart(Record, frozen=True, kw_only=True):
     model: str
     settings: str
     """``TrainingSettings`` as JSON."""
+    engine: str = "{}"
+    """``EngineSettings`` as JSON."""
 
 
 def train(
@@ -55,6 +58,7 @@ def train(
     runner: GroupRunner,
     progress: ProgressCallback | None = None,
     notes: TaskNotes | None = None,
+    engine: EngineSettings | None = None,
 ) -> TrainResult:
     """Train a model in an environment, from step 0.
 
@@ -66,6 +70,7 @@ def train(
         runner: of episodes, with environment and reward; an ``EpisodeRunner``.
         progress: is called after every step.
         notes: what training must know of tasks beside their attempts.
+        engine: what samples; our own in this process by default.
 
     Raises:
         ConfigError: settings that need notes, and none are given.
@@ -81,7 +86,12 @@ def train(
             mend="go on with --resume, or take another name",
         )
     check_combination(settings)
-    start = RunStart(run=run_dir.name, model=str(model.resolve()), settings=settings.model_dump_json())
+    start = RunStart(
+        run=run_dir.name,
+        model=str(model.resolve()),
+        settings=settings.model_dump_json(),
+        engine=(engine or EngineSettings()).model_dump_json(),
+    )
     write_durably(folder.start, msgspec.json.encode(start))
     return _run_local(start, run_dir, source, runner, progress, notes)
 
@@ -146,7 +156,13 @@ def _run_local(
 ) -> TrainResult:
     def station(settings: TrainingSettings, spec: TrainerSpec) -> GenerationStation:
         return LocalGeneration(
-            settings, model=Path(spec.model), runner=runner, run=spec.run, weights=Path(spec.weights)
+            settings,
+            model=Path(spec.model),
+            runner=runner,
+            run=spec.run,
+            weights=Path(spec.weights),
+            engine=EngineSettings.model_validate_json(start.engine),
+            publish_to=run_dir / "published",
         )
 
     return run_incarnation(start, run_dir, source=source, make_station=station, progress=progress, notes=notes)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from flightschool.engines import Transformer
 from flightschool.engines.folders import LoadedModel, load_model, save_model
+from flightschool.engines.grammar import GrammarBook
 from flightschool.errors import TokenContractError
 from flightschool.records import WeightsVersion
 from flightschool.training.algorithms import LossShape, algorithm_of
@@ -32,6 +33,7 @@ from flightschool.training.publisher import WeightsWriter
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.shared_prefix import SharedPrefixAttention
 from flightschool.training.staleness import check_bound, check_fresh
+from flightschool.training.supports import SupportMasks
 
 __all__ = ["PackTensors", "TorchTrainer", "head_losses", "score_all", "trained_names", "warmed_up"]
 
@@ -54,10 +56,18 @@ class PackTensors:
     """Whether the token is said to be sampled under the trainer's present weights."""
     reference_M: Tensor | None = None
     """Log-probabilities under the model that the run began with, where the loss asks for them."""
+    supports: SupportMasks | None = None
+    """Tokens that could be drawn; None: the full support throughout."""
 
     @classmethod
-    def of(cls, pack: Pack, device: torch.device) -> PackTensors:
-        """Tensors on ``device``."""
+    def of(cls, pack: Pack, device: torch.device, book: GrammarBook | None = None) -> PackTensors:
+        """Tensors on ``device``.
+
+        Args:
+            pack: whose targets.
+            device: where they lie.
+            book: grammars of the model's tokenizer; without it every target counts as of the full support.
+        """
         rows = pack.targets
         return cls(
             torch.tensor([row.predictor for row in rows], dtype=torch.long, device=device),
@@ -69,7 +79,12 @@ class PackTensors:
             torch.tensor([row.temperature for row in rows], dtype=torch.float32, device=device),
             torch.tensor([row.member for row in rows], dtype=torch.long, device=device),
             torch.tensor([row.fresh for row in rows], dtype=torch.bool, device=device),
+            supports=None if book is None else SupportMasks.of(pack, book),
         )
+
+    def allowed(self, part: slice) -> Tensor | None:
+        """Tokens that could be drawn for some targets, ``[m, V]``; None: all."""
+        return None if self.supports is None else self.supports.part(part, self.token_ids_M.device)
 
 
 class TorchTrainer:
@@ -91,6 +106,7 @@ class TorchTrainer:
         self._device = torch.device(self.settings.device)
         self._loaded: LoadedModel = load_model(spec.model, device=self._device)
         self.model = self._loaded.model
+        self._book = GrammarBook(self._loaded.tokenizer, self._loaded.config.vocab)
         self._parameters = dict(self.model.named_parameters())
         trained = trained_names(self._parameters, self._loaded.config.num_layers, self.settings.trained_layers)
         for name, parameter in self._parameters.items():
@@ -156,7 +172,7 @@ class TorchTrainer:
         hidden_ND = self.model(tokens_N, positions_N, SharedPrefixAttention(pack, self._device))
         # The head works on a leaf of its own: its chunks go backward one by one, the body once at the end.
         leaf_ND = hidden_ND.detach().requires_grad_(True)
-        targets = PackTensors.of(pack, self._device)
+        targets = PackTensors.of(pack, self._device, self._book)
         if self._reference is not None:
             targets = replace(targets, reference_M=self._reference_logprobs(tokens_N, positions_N, pack, targets))
         sums = head_losses(self.model.logits, leaf_ND, targets, self._algorithm.shape)
@@ -331,7 +347,7 @@ def head_losses(
     for part in _parts(targets):
         token_ids_M, temperatures_M = targets.token_ids_M[part], targets.temperatures_M[part]
         logits_MV = logits(leaf_ND.index_select(0, targets.predictors_M[part]))
-        scored = score_tokens(logits_MV.detach(), token_ids_M, temperatures_M)
+        scored = score_tokens(logits_MV.detach(), token_ids_M, temperatures_M, targets.allowed(part))
         if slopes_M is None:
             slope_M, part_sums = _slopes(scored.logprobs_M, targets, part, shape)
             sums.add(part_sums)
@@ -353,6 +369,7 @@ def score_all(logits: Callable[[Tensor], Tensor], hidden_ND: Tensor, targets: Pa
             logits(hidden_ND.index_select(0, targets.predictors_M[part])),
             targets.token_ids_M[part],
             targets.temperatures_M[part],
+            targets.allowed(part),
         ).logprobs_M
         for part in _parts(targets)
     ]

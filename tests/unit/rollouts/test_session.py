@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from flightschool.engines.requests import check_generation
 from flightschool.errors import TokenContractError
 from flightschool.protocols import Generation
 from flightschool.records import EndReason, Message, SpanKind, ToolSpec, VersionRun
 from flightschool.rollouts import EpisodeEndError, MalformedCallError, Sampling, Session
-from flightschool.rollouts.session import check_generation
 from flightschool.testing.engines import CLOSE, ByteTokenizer, SpokenEngine
 
 TOOL = ToolSpec(

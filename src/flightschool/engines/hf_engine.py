@@ -1,0 +1,320 @@
+"""A generic engine: any causal language model that transformers runs, one forward pass a sequence and token.
+
+For architectures that our own transformer does not know. It keeps the contract of the own engine (exact tokens,
+versions, grammars, weights in flight) and none of its speed: sequences take turns, token by token, and a group's prompt
+is computed by each member. What is cached of a session is used again where the new context extends it; anything else
+is computed anew, since not every architecture can cut its state back.
+
+Who wakes whom. Each ``generate`` runs its own passes in the event loop's thread and lets the others in between two
+tokens; so weights change only between two tokens, as in the own engine. Whatever a pass raises kills the engine: its
+caches can no longer be trusted, and every other request notices before its next token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flightschool.engines.folders import digest_folder
+from flightschool.engines.grammar import GrammarBook, GrammarWalk
+from flightschool.engines.grammar_text import grammar_support
+from flightschool.engines.requests import check_request, check_state, drawing
+from flightschool.engines.sampling import restrict, sample
+from flightschool.engines.tokenizer import ChatTokenizer
+from flightschool.errors import InfrastructureError, InputError, ModelFolderError
+from flightschool.protocols import Generation, GenerationRequest
+from flightschool.records import VersionRun, WeightsVersion
+
+__all__ = ["HfEngine", "HfModel", "load_hf_model"]
+
+_DEFAULT_CONTEXT = 2048
+
+
+@dataclass(frozen=True, kw_only=True)
+class HfModel:
+    """A model of transformers with its tokenizer."""
+
+    model: Any  # transformers' own classes are not typed
+    tokenizer: ChatTokenizer
+    vocab: int
+    """Rows of the output."""
+    max_context: int
+    digest: str
+    path: Path
+    model_type: str
+
+    def feed(self, tokens_1N: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """One cached pass: logits (at least of the last token) and the state to go on from."""
+        known = inspect.signature(self.model.forward).parameters
+        name = "cache" if "cache" in known else "past_key_values"  # renamed in transformers 5
+        options: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
+        with torch.inference_mode():
+            out = self.model(input_ids=tokens_1N, use_cache=True, **{name: state}, **options)
+        return out.logits, getattr(out, name)
+
+
+def load_hf_model(
+    directory: Path | str, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+) -> HfModel:
+    """Load a folder of any causal language model; code in the folder is not run.
+
+    Raises:
+        InputError: transformers is not installed.
+        ModelFolderError: the folder is incomplete, or no causal language model that transformers knows.
+    """
+    folder = Path(directory)
+    try:
+        from transformers import AutoModelForCausalLM
+        from transformers.utils import logging
+    except ImportError:
+        raise InputError(
+            "this engine needs transformers",
+            where="engine.kind = 'hf'",
+            expected="the extra 'hf' installed",
+            mend="pip install 'flightschool[hf]', or use engine.kind = 'torch'",
+        ) from None
+    digest = digest_folder(folder)
+    logging.disable_progress_bar()  # a command's own progress is all that a person sees
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, local_files_only=True, trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        raise ModelFolderError(
+            f"transformers cannot load this folder: {str(error).strip().splitlines()[0]}",
+            where=str(folder),
+            expected="a causal language model that the installed transformers knows",
+            mend="update transformers, or save the model again with save_pretrained",
+        ) from error
+    text = model.config.get_text_config()
+    tokenizer = ChatTokenizer.from_folder(folder)
+    vocab = int(model.get_output_embeddings().weight.shape[0])
+    if tokenizer.num_ids > vocab:
+        raise ModelFolderError(
+            f"the tokenizer has {tokenizer.num_ids} ids, the model only {vocab} rows",
+            where=str(folder),
+            expected="the tokenizer that the model was trained with",
+            mend="copy the right tokenizer.json into the folder",
+        )
+    return HfModel(
+        model=model.to(device).eval().requires_grad_(False),
+        tokenizer=tokenizer,
+        vocab=vocab,
+        max_context=int(getattr(text, "max_position_embeddings", None) or _DEFAULT_CONTEXT),
+        digest=digest,
+        path=folder,
+        model_type=str(model.config.model_type),
+    )
+
+
+@dataclass(eq=False)
+class _Cache:
+    """Keys and values (or whatever state the architecture keeps) of one session."""
+
+    tokens: list[int] = field(default_factory=list)
+    state: Any = None
+    step: int = 0
+    """Oldest weights under it."""
+
+
+@dataclass(eq=False)
+class _Job:
+    request: GenerationRequest
+    tokens: list[int]
+    walk: GrammarWalk | None
+    logprobs: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    kept: list[float] = field(default_factory=list)
+    interrupted: bool = False
+    released: bool = False
+
+
+class HfEngine:
+    """Implements ``protocols.TrainedEngine``.
+
+    Args:
+        loaded: model and tokenizer; ``load_weights`` writes the module's parameters.
+        run: run that the first weights version is of.
+        step: its step.
+        max_context: longest sequence; never above the model's own.
+        num_threads: threads of torch in this process; left alone if not given.
+        between_steps: called before every pass.
+    """
+
+    def __init__(
+        self,
+        loaded: HfModel,
+        *,
+        run: str = "",
+        step: int = 0,
+        max_context: int = 1024,
+        num_threads: int | None = None,
+        between_steps: Callable[[], None] | None = None,
+    ) -> None:
+        if num_threads is not None:
+            torch.set_num_threads(num_threads)
+        self.between_steps = between_steps
+        self.generated_tokens = 0
+        """Tokens sampled since the engine was made."""
+        self._loaded, self._model, self._vocab = loaded, loaded.model, loaded.vocab
+        self._device = next(loaded.model.parameters()).device
+        self._book = GrammarBook(loaded.tokenizer, loaded.vocab)
+        self._version = WeightsVersion(run=run, incarnation=0, step=step, digest=loaded.digest)
+        self._max_context = min(max_context, loaded.max_context)
+        self._caches: dict[str, _Cache] = {}
+        self._jobs: dict[str, _Job] = {}
+        self._orphans: set[str] = set()
+        self._dead = ""
+
+    @property
+    def version(self) -> WeightsVersion:
+        """Weights in use."""
+        return self._version
+
+    @property
+    def max_context(self) -> int:
+        """Longest sequence, prompt and completion together."""
+        return self._max_context
+
+    # -------------------------------------------------------------------------------------------- requests
+
+    async def generate(self, request: GenerationRequest) -> Generation:
+        """Sample a continuation.
+
+        Raises:
+            InputError: the request can never be served, or its session is busy.
+            InfrastructureError: the engine died, or its weights' lineage ended while the session was under way.
+        """
+        self._refuse(request.session)
+        check_request(request, vocab=self._vocab, max_context=self._max_context)
+        if request.session in self._jobs:
+            raise InputError(
+                "two requests of one session at a time", where=f"session {request.session}", mend="await the first"
+            )
+        drawn = request.token_ids_T[len(request.token_ids_T) - request.num_drawn :]
+        walk = self._book.walk(request.grammar, drawn) if request.grammar else None
+        job = _Job(request=request, tokens=list(request.token_ids_T), walk=walk)
+        self._jobs[request.session] = job
+        try:
+            return await self._sample(job)
+        finally:
+            if self._jobs.get(request.session) is job:  # else released, and the name is another's now
+                del self._jobs[request.session]
+
+    async def _sample(self, job: _Job) -> Generation:
+        request, rng = job.request, drawing(job.request)
+        room = min(request.max_new_tokens, self._max_context - len(request.token_ids_T))
+        while True:
+            await asyncio.sleep(0)
+            if job.released:
+                raise asyncio.CancelledError
+            self._refuse(request.session)
+            if job.interrupted:
+                return self._generation(job, "interrupted")
+            try:
+                if self.between_steps is not None:
+                    self.between_steps()
+                logits_1V = self._forward(job)
+            except Exception as error:
+                self._dead = f"the engine died: {type(error).__name__}: {error}"
+                raise InfrastructureError(self._dead, where="engine", mend="start a new engine") from error
+            token = self._draw(job, logits_1V, rng.random())
+            stopped = token in request.stop_token_ids
+            if stopped or len(job.logprobs) == room:
+                return self._generation(job, "stop" if stopped else "length")
+
+    def _forward(self, job: _Job) -> Tensor:
+        """Logits after the last token, ``[1, V]``, from what is cached and what is new."""
+        cache = self._caches.get(job.request.session)
+        if cache is None or job.tokens[: len(cache.tokens)] != cache.tokens or len(cache.tokens) >= len(job.tokens):
+            cache = _Cache(step=self._version.step)
+            self._caches[job.request.session] = cache
+        new = torch.tensor([job.tokens[len(cache.tokens) :]], device=self._device)
+        logits_1NV, cache.state = self._loaded.feed(new, cache.state)
+        cache.tokens = list(job.tokens)
+        return logits_1NV[:, -1].clone()  # drawing overwrites
+
+    def _draw(self, job: _Job, logits_1V: Tensor, uniform: float) -> int:
+        temperature = job.request.temperature
+        (kept,) = restrict(logits_1V, [temperature], [None if job.walk is None else job.walk.mask()])
+        (token,), (logprob,) = sample(logits_1V, [temperature], [uniform])
+        job.tokens.append(token)
+        job.logprobs.append(logprob)
+        job.steps.append(self._version.step)
+        if job.walk is not None:
+            job.kept.append(kept)
+            job.walk.advance(token)
+        self.generated_tokens += 1
+        return token
+
+    def _generation(self, job: _Job, finish: str) -> Generation:
+        cache = self._caches.get(job.request.session)
+        grammar = job.request.grammar
+        return Generation(
+            token_ids_T=tuple(job.tokens[len(job.tokens) - len(job.logprobs) :]),
+            logprobs_T=tuple(job.logprobs),
+            versions=tuple(VersionRun(step=step, count=len(list(run))) for step, run in groupby(job.steps)),
+            kv_step=self._version.step if cache is None else cache.step,
+            finish=finish,
+            support=grammar_support(grammar) if grammar else "full",
+            log_kept_mass_T=tuple(job.kept),
+        )
+
+    def _refuse(self, session: str) -> None:
+        if self._dead:
+            raise InfrastructureError(self._dead, where="engine", mend="start a new engine")
+        if session in self._orphans:
+            raise InfrastructureError(
+                "the weights' incarnation ended while the session was under way",
+                where=f"session {session}",
+                mend="retry the attempt",
+            )
+
+    async def interrupt(self, session: str | None = None) -> int:
+        """Running requests return what they have, as ``interrupted``; their caches stay for the continuation."""
+        jobs = [job for name, job in self._jobs.items() if session in (None, name)]
+        for job in jobs:
+            job.interrupted = True
+        return len(jobs)
+
+    def release(self, session: str) -> None:
+        """The session is over: free its cache. A request of it that still runs is cancelled."""
+        self._orphans.discard(session)
+        self._caches.pop(session, None)
+        if session in self._jobs:
+            self._jobs.pop(session).released = True
+
+    async def check_health(self) -> None:
+        """Raises ``InfrastructureError`` once the engine is dead."""
+        self._refuse("")
+
+    async def aclose(self) -> None:
+        """End: waiters get an ``InfrastructureError``, caches are freed."""
+        self._dead = "the engine was closed"
+        self._caches.clear()
+
+    # -------------------------------------------------------------------------------------------- weights
+
+    async def load_weights(
+        self, version: WeightsVersion, state: Mapping[str, Tensor], *, keep_cache: bool = True
+    ) -> None:
+        """See ``protocols.TrainedEngine``."""
+        parameters = dict(self._model.named_parameters())
+        check_state(parameters, state)
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(state[name])
+        if (version.run, version.incarnation) != (self._version.run, self._version.incarnation):
+            self._orphans.update(self._caches, self._jobs)
+            self._caches.clear()
+        elif not keep_cache:
+            self._caches.clear()
+        self._version = version

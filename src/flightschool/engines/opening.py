@@ -1,0 +1,137 @@
+"""The engine that a configuration names, opened for a model folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flightschool.engines.served import FolderExporter, ServedEngine, SglangWire, VllmWire
+from flightschool.engines.settings import EngineSettings
+from flightschool.engines.tokenizer import ChatTokenizer
+from flightschool.errors import ConfigError, ModelFolderError
+from flightschool.protocols import TrainedEngine
+from flightschool.records import WeightsVersion
+
+__all__ = ["OpenedEngine", "open_engine"]
+
+
+@dataclass(frozen=True)
+class OpenedEngine:
+    """An engine with the tokenizer of its model."""
+
+    engine: TrainedEngine
+    tokenizer: ChatTokenizer
+    digest: str
+    """Of the model folder."""
+
+    async def connect(self) -> None:
+        """Raises unless the engine can be used: health, and what only a server can be wrong about."""
+        if isinstance(self.engine, ServedEngine):
+            await self.engine.connect()
+        else:
+            await self.engine.check_health()
+
+    async def serve(self, name: str, folder: Path) -> None:
+        """Have a server serve the folder, verified; an engine in this process does already."""
+        if isinstance(self.engine, ServedEngine):
+            await self.engine.connect()
+            version = WeightsVersion(run=name, incarnation=0, step=0, digest=self.digest)
+            await self.engine.load_folder(version, folder.resolve(), keep_cache=False)
+
+
+def open_engine(
+    settings: EngineSettings,
+    folder: Path,
+    *,
+    run: str = "",
+    device: str = "cpu",
+    max_context: int = 1024,
+    max_prefixes: int = 32,
+    num_threads: int | None = None,
+    publish_to: Path | None = None,
+) -> OpenedEngine:
+    """Open an engine.
+
+    Args:
+        settings: which.
+        folder: model folder.
+        run: run that the first weights version is of.
+        device: of engines in this process.
+        max_context: longest sequence; never above the model's own.
+        max_prefixes: most shared prompts that the own engine keeps.
+        num_threads: threads of torch in this process; left alone if not given.
+        publish_to: where weights for a server are written, if the settings name no folder.
+
+    Raises:
+        ModelFolderError: the folder cannot be used.
+        ConfigError: the server's key is not in the environment.
+    """
+    if settings.is_served:
+        return _open_served(settings, folder, run=run, max_context=max_context, publish_to=publish_to)
+    if settings.kind == "hf":
+        from flightschool.engines.hf_engine import HfEngine, load_hf_model
+
+        model = load_hf_model(folder, device=device)
+        generic = HfEngine(model, run=run, max_context=max_context, num_threads=num_threads)
+        return OpenedEngine(generic, model.tokenizer, model.digest)
+    from flightschool.engines.folders import load_model
+    from flightschool.engines.torch_engine import TorchEngine
+
+    loaded = load_model(folder, device=device)
+    engine = TorchEngine(loaded, run=run, max_context=max_context, max_prefixes=max_prefixes, num_threads=num_threads)
+    return OpenedEngine(engine, loaded.tokenizer, loaded.digest)
+
+
+def _open_served(
+    settings: EngineSettings, folder: Path, *, run: str, max_context: int, publish_to: Path | None
+) -> OpenedEngine:
+    from flightschool.engines.folders import digest_folder
+
+    url = settings.url or ""
+    wire = VllmWire(url, settings.served_model) if settings.kind == "vllm" else SglangWire(url)
+    vocab, longest = _sizes(folder)
+    target = settings.publish_to or publish_to
+    digest = digest_folder(folder)
+    engine = ServedEngine(
+        wire,
+        vocab=vocab,
+        max_context=min(max_context, longest),
+        run=run,
+        digest=digest,
+        exporter=None if target is None else FolderExporter(folder, target.resolve()),
+        key=_key(settings),
+        timeout_s=settings.timeout_s,
+    )
+    return OpenedEngine(engine, ChatTokenizer.from_folder(folder), digest)
+
+
+def _key(settings: EngineSettings) -> str:
+    if not settings.key_env:
+        return ""
+    key = os.environ.get(settings.key_env, "").strip()
+    if not key:
+        raise ConfigError(
+            f"no key in the environment variable {settings.key_env}",
+            where="engine.key_env",
+            expected="a key in the environment; keys are read from nowhere else",
+            mend=f"export {settings.key_env}=…, or leave key_env out if the server wants no key",
+        )
+    return key
+
+
+def _sizes(folder: Path) -> tuple[int, int]:
+    """Rows of the model's output and its longest sequence, as its configuration says."""
+    try:
+        table: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        text = table.get("text_config") or table
+        return int(text["vocab_size"]), int(text.get("max_position_embeddings") or 2048)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelFolderError(
+            f"config.json cannot be read: {type(error).__name__}: {error}",
+            where=str(folder),
+            expected="a model folder with vocab_size in its configuration",
+            mend="copy the model's config.json into the folder",
+        ) from None

@@ -1,0 +1,286 @@
+"""Clients of served engines: what a server gets wrong is an error by name, and never a number that trains."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flightschool.engines.folders import LoadedModel, load_model, save_model
+from flightschool.engines.served import FolderExporter, ServedEngine, SglangWire, VllmWire
+from flightschool.errors import InfrastructureError, InputError, TokenContractError
+from flightschool.protocols import GenerationRequest
+from flightschool.records import WeightsVersion
+from flightschool.testing.served import Event, ServedFake, SglangFake, VllmFake
+
+PROMPT = tuple(range(20, 40))
+
+
+def ask(session: str = "s", new: int = 12, **changes: Any) -> GenerationRequest:
+    return GenerationRequest(session=session, token_ids_T=PROMPT, max_new_tokens=new, stop_token_ids=(), **changes)
+
+
+def version(step: int, digest: str = "") -> WeightsVersion:
+    return WeightsVersion(run="r", incarnation=0, step=step, digest=digest or f"d{step}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, make_loaded: Callable[..., LoadedModel]) -> Path:
+    save_model(make_loaded(), tmp_path / "model")
+    return tmp_path / "model"
+
+
+def client(fake: ServedFake, folder: Path, **options: Any) -> ServedEngine:
+    wire = VllmWire(fake.url) if isinstance(fake, VllmFake) else SglangWire(fake.url)
+    exporter = FolderExporter(folder, folder.parent / "published")
+    return ServedEngine(wire, vocab=300, max_context=200, run="r", exporter=exporter, **options)
+
+
+def logprobs(event: Event) -> Any:
+    """The place of a vLLM event where log-probabilities stand."""
+    return event["choices"][0]["logprobs"]
+
+
+def vllm_with(values: Any) -> Callable[[Event], Event]:
+    def distort(event: Event) -> Event:
+        logprobs(event)["token_logprobs"] = values
+        return event
+
+    return distort
+
+
+def vllm_without(key: str) -> Callable[[Event], Event]:
+    def distort(event: Event) -> Event:
+        event["choices"][0].pop(key)
+        return event
+
+    return distort
+
+
+def sglang_with(change: Callable[[Event], Any]) -> Callable[[Event], Event]:
+    def distort(event: Event) -> Event:
+        change(event)
+        return event
+
+    return distort
+
+
+LIES: dict[str, tuple[type[ServedFake], Callable[[Event], Event], str]] = {
+    "no log-probabilities": (VllmFake, vllm_without("logprobs"), "no log-probabilities for 1 tokens"),
+    "null": (VllmFake, vllm_with([None]), "missing: None"),
+    "NaN": (VllmFake, vllm_with([float("nan")]), "is nan"),
+    "minus infinity as a number": (VllmFake, vllm_with([-9999.0]), r"is -9999\.0"),
+    "positive": (VllmFake, vllm_with([0.5]), r"is 0\.5"),
+    "too many": (VllmFake, vllm_with([-0.5, -0.5]), "2 log-probabilities for 1 tokens"),
+    "filled with zeros": (VllmFake, vllm_with([0.0]), "every log-probability is 0.0"),
+    "no token ids": (VllmFake, vllm_without("token_ids"), "token_ids are missing"),
+    "sglang: none": (
+        SglangFake,
+        sglang_with(lambda event: event["meta_info"].pop("output_token_logprobs")),
+        "output_token_logprobs are missing",
+    ),
+    "sglang: of other tokens": (
+        SglangFake,
+        sglang_with(lambda event: event["meta_info"].update(output_token_logprobs=[[-0.5, 299, None]])),
+        "or of other tokens",
+    ),
+    "sglang: null": (
+        SglangFake,
+        sglang_with(
+            lambda event: event["meta_info"].update(
+                output_token_logprobs=[[None, token, None] for token in event["output_ids"]]
+            )
+        ),
+        "missing: None",
+    ),
+    "sglang: a gap": (
+        SglangFake,
+        sglang_with(lambda event: event["meta_info"].update(completion_tokens=99)),
+        "1 token ids after 0 of 99",
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_log_probabilities_that_are_not_exact_raise_by_name(lie: str, folder: Path) -> None:
+    kind, distort, what = LIES[lie]
+    async with kind(load_model(folder), distort=distort) as fake:
+        engine = client(fake, folder)
+        with pytest.raises(TokenContractError, match=what) as caught:
+            await engine.generate(ask())
+        assert "server" in caught.value.where or fake.url in caught.value.where
+        await engine.aclose()
+
+
+@pytest.mark.parametrize("kind", [VllmFake, SglangFake])
+async def test_a_stream_that_breaks_is_infrastructure_and_no_short_completion(
+    kind: type[ServedFake], folder: Path
+) -> None:
+    def distort(event: Event) -> Event | None:
+        nonlocal left
+        left -= 1
+        return event if left else None
+
+    left = 4
+    async with kind(load_model(folder), distort=distort) as fake:
+        engine = client(fake, folder)
+        with pytest.raises(InfrastructureError, match=r"did not answer|stream"):
+            await engine.generate(ask())
+        await engine.aclose()
+
+
+async def test_a_server_that_is_gone_says_where_it_should_be(folder: Path) -> None:
+    async with VllmFake(load_model(folder)) as fake:
+        engine = client(fake, folder)
+        await engine.connect()
+    for attempt in (engine.check_health(), engine.generate(ask())):
+        with pytest.raises(InfrastructureError, match="did not answer") as caught:
+            await attempt
+        assert fake.url in str(caught.value)
+    await engine.aclose()
+
+
+async def test_requests_ask_for_the_full_support_and_nothing_of_the_server_s_own_defaults(folder: Path) -> None:
+    async with VllmFake(load_model(folder)) as fake:
+        engine = client(fake, folder)
+        await engine.generate(ask(seed=3))
+        body = next(body for path, body in fake.requests if path == "POST /v1/completions")
+        wanted = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "ignore_eos": True, "logprobs": 0}
+        assert {key: body[key] for key in wanted} == wanted
+        assert (body["prompt"], body["cache_salt"]) == (list(PROMPT), "r/0/0")
+        await engine.aclose()
+
+
+@pytest.mark.parametrize("processed", [True, False])
+async def test_log_probabilities_that_ignore_the_temperature_are_noticed(processed: bool, folder: Path) -> None:
+    async with VllmFake(load_model(folder), processed=processed) as fake:
+        engine = client(fake, folder)
+        await engine.generate(ask(temperature=1.0))  # there both are the same
+        if processed:
+            await engine.generate(ask(temperature=0.5))
+            probes = [path for path, body in fake.requests if path == "POST /v1/completions" and not body.get("stream")]
+            await engine.generate(ask(temperature=0.7))
+            assert len(probes) == 2  # asked once
+        else:
+            with pytest.raises(TokenContractError, match="do not follow the temperature") as caught:
+                await engine.generate(ask(temperature=0.5))
+            assert "--logprobs-mode processed_logprobs" in caught.value.mend
+        await engine.aclose()
+
+
+@pytest.mark.parametrize("cumulative", [True, False])
+async def test_both_kinds_of_sglang_streams_give_the_same_tokens(cumulative: bool, folder: Path) -> None:
+    async with SglangFake(load_model(folder), cumulative=cumulative) as fake:
+        engine = client(fake, folder)
+        done = await engine.generate(ask(seed=1))
+        assert len(done.token_ids_T) == len(done.logprobs_T) == 12
+        await engine.aclose()
+
+
+async def test_a_server_for_shorter_sequences_is_refused_at_the_door(folder: Path) -> None:
+    async with SglangFake(load_model(folder)) as fake:
+        fake.engine._max_context = 64
+        engine = client(fake, folder)
+        with pytest.raises(InputError, match="takes 64 tokens, 200 are asked for"):
+            await engine.connect()
+        await engine.aclose()
+
+
+# ------------------------------------------------------------------------------------------------ weights
+
+
+@pytest.mark.parametrize("kind", [VllmFake, SglangFake])
+async def test_published_weights_are_verified_by_label_and_check_sums(
+    kind: type[ServedFake], folder: Path, make_loaded: Callable[..., LoadedModel]
+) -> None:
+    async with kind(load_model(folder)) as fake:
+        engine = client(fake, folder)
+        await engine.connect()
+        for step in (0, 1, 1, 0):  # step 0 has the weights that the server began with: no false alarm
+            state = dict(make_loaded(step).model.named_parameters())
+            await engine.load_weights(version(step), state)
+        assert fake.label == "r/0/0"
+        assert len(list((folder.parent / "published").iterdir())) == 2
+        await engine.aclose()
+
+
+@pytest.mark.parametrize("kind", [VllmFake, SglangFake])
+async def test_a_server_that_goes_on_with_old_weights_is_found_out(
+    kind: type[ServedFake],
+    folder: Path,
+    make_loaded: Callable[..., LoadedModel],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with kind(load_model(folder)) as fake:
+        engine = client(fake, folder)
+        await engine.load_weights(version(0), dict(make_loaded(0).model.named_parameters()))
+        monkeypatch.setattr(fake, "load", lambda path: None)  # says yes, does nothing
+        with pytest.raises(InfrastructureError, match="did not change"):
+            await engine.load_weights(version(1), dict(make_loaded(1).model.named_parameters()))
+        with pytest.raises(InfrastructureError, match="what the server serves is not known"):
+            await engine.generate(ask())
+        await engine.aclose()
+
+
+async def test_another_trainer_at_the_same_server_is_found_out(
+    folder: Path, make_loaded: Callable[..., LoadedModel]
+) -> None:
+    async with SglangFake(load_model(folder)) as fake:
+        engine = client(fake, folder)
+        await engine.load_weights(version(1), dict(make_loaded(1).model.named_parameters()))
+        fake.label = "other/0/7"
+        with pytest.raises(InfrastructureError, match="'other/0/7'"):
+            await engine.generate(ask())
+        await engine.aclose()
+
+
+async def test_servers_without_labels_and_check_sums_still_update(
+    folder: Path, make_loaded: Callable[..., LoadedModel]
+) -> None:
+    for kind in (VllmFake, SglangFake):
+        async with kind(load_model(folder), labels=False) as fake:
+            engine = client(fake, folder)
+            for step in (0, 1):
+                await engine.load_weights(version(step), dict(make_loaded(step).model.named_parameters()))
+            assert (await engine.generate(ask())).versions[0].step == 1
+            await engine.aclose()
+
+
+async def test_a_full_disk_is_told_and_nothing_half_written_stays(
+    folder: Path, make_loaded: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with VllmFake(load_model(folder)) as fake:
+        engine = client(fake, folder)
+        monkeypatch.setattr("safetensors.torch.save_file", full)
+        with pytest.raises(InfrastructureError, match="No space left") as caught:
+            await engine.load_weights(version(1), dict(make_loaded(1).model.named_parameters()))
+        assert "engine.publish_to" in caught.value.mend
+        assert not list((folder.parent / "published").iterdir())
+        assert (await engine.generate(ask())).versions[0].step == 0
+        await engine.aclose()
+
+
+async def test_requests_wait_while_weights_are_loaded_and_then_go_on(
+    folder: Path, make_loaded: Callable[..., LoadedModel]
+) -> None:
+    async with VllmFake(load_model(folder)) as fake:
+        engine = client(fake, folder)
+        tasks = [asyncio.create_task(engine.generate(ask(f"s{i}", new=60))) for i in range(4)]
+        while engine.generated_tokens < 8:
+            await asyncio.sleep(0)
+        loading = asyncio.create_task(engine.load_weights(version(1), dict(make_loaded(1).model.named_parameters())))
+        late = asyncio.create_task(engine.generate(ask("late")))
+        await loading
+        for done in await asyncio.gather(*tasks):
+            assert len(done.token_ids_T) == 60
+            assert [run.step for run in done.versions] in ([0, 1], [1])
+        assert (await late).versions[-1].step == 1
+        paths = [path.split("?")[0] for path, _ in fake.requests]
+        assert paths.index("POST /pause") < paths.index("POST /collective_rpc") < paths.index("POST /resume")
+        await engine.aclose()
