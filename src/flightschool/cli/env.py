@@ -10,6 +10,8 @@ import msgspec
 import typer
 
 from flightschool.cli import output
+from flightschool.cli.env_check import check
+from flightschool.cli.env_drafts import draft_checks
 from flightschool.cli.references import check_name, open_environment, workspace, workspace_if_any
 from flightschool.cli.verb import group, verb
 
@@ -19,13 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-MOST_SHOWN = 20
-
 
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
     env = group(app, "env", "Environments: build from traces, list, show, check.")
     verb(env, "build", example="flightschool env build --from-traces june --name support --code my_agent.tools")(build)
+    verb(env, "draft-checks", example="flightschool env draft-checks support --statements said.txt")(draft_checks)
     verb(env, "list", example="flightschool env list")(list_)
     verb(env, "show", example="flightschool env show desk")(show)
     verb(env, "check", example="flightschool env check desk --json")(check)
@@ -37,6 +38,8 @@ def build(
     state: Path | None = typer.Option(None, "--state", help="Folder of JSON files: the state the episodes began with."),
     code: str | None = typer.Option(None, "--code", help="Module or .py file whose functions answer tool calls."),
     checks: Path | None = typer.Option(None, "--checks", help="TOML file of checks that judge the tasks too."),
+    user: str = typer.Option("", "--user", help="Users to ask: scripted, or openai:URL#MODEL; else the brief is told."),
+    imitate: str = typer.Option("", "--imitate", help="openai:URL#MODEL invents unknown reads; never worth a reward."),
 ) -> None:
     """Build an environment from recorded episodes, and print the share of recorded calls that it reproduces.
 
@@ -48,8 +51,9 @@ def build(
 
     check_name(name, "--name")
     with workspace() as space:
-        built = build_from_traces(load_traces(space.store, traces), name, state=state, code=code, checks=checks)
-        record = save_environment(space.store, built)
+        recorded = load_traces(space.store, traces)
+        built = build_from_traces(recorded, name, state=state, code=code, checks=checks, user=user, imitation=imitate)
+        record = save_environment(space.store, built, traces=traces)
     output.say(f"{name}: {record.num_tasks} tasks, {record.num_tools} tools, answered by {record.kind}")
     _tell_fidelity(record.fidelity)
     for left in record.left_out[:5]:
@@ -109,38 +113,6 @@ def show(environment: str = typer.Argument(..., metavar="E", help="Environment: 
             "tools": list(world.tools()),
             "kept": _kept(record) if record is not None else None,
         }
-    )
-
-
-def check(
-    environment: str = typer.Argument(..., metavar="E", help="Environment: a name, or a path."),
-    num: int | None = typer.Option(None, "-n", "--num", min=1, help="Examine the first tasks only."),
-) -> None:
-    """Check what every environment must keep: equal fresh worlds, reads that change nothing, oracles that work.
-
-    Ends with 1 when something was found that bars its rewards from being trusted.
-    """
-    from flightschool.environments import check_environment
-    from flightschool.records import Severity
-
-    space = workspace_if_any()
-    world = open_environment(environment, space)
-    findings = check_environment(world, max_tasks=num)
-    barring = sum(finding.severity is Severity.BARRING for finding in findings)
-    rows = [(f.severity.value, f.probe, f.what, f.evidence) for f in findings[:MOST_SHOWN]]
-    if rows:
-        output.table("Findings", ("severity", "probe", "what", "evidence"), rows)
-    examined = len(world.tasks()) if num is None else min(num, len(world.tasks()))
-    output.say(f"{examined} tasks examined, {len(findings)} findings, {barring} of them barring")
-    output.finish(
-        {
-            "env": world.name,
-            "digest": world.digest,
-            "num_examined": examined,
-            "findings": findings,
-            "num_barring": barring,
-        },
-        fell_short=barring > 0,
     )
 
 

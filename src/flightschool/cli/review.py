@@ -10,6 +10,7 @@ import typer
 
 from flightschool.cli import output
 from flightschool.cli.references import actor, check_name, workspace
+from flightschool.cli.review_drafts import drafts, reject, sign
 from flightschool.cli.review_pool import By, Pool, find_attempt
 from flightschool.cli.review_shown import attempt_row, tell_attempt
 from flightschool.cli.scans import finding_row, tell_findings
@@ -34,6 +35,9 @@ def register(app: typer.Typer) -> None:
     verb(review, "show", example="flightschool review show rollout-0001:oracle:desk-12:0:0 --blind")(show)
     verb(review, "label", example='flightschool review label rollout-0001:a:b:0:0 right --reason "as asked"')(label)
     verb(review, "scan", example="flightschool review scan rollout-0001")(scan)
+    verb(review, "drafts", example="flightschool review drafts support")(drafts)
+    verb(review, "sign", example='flightschool review sign support policy-3 --reason "house rule 4"')(sign)
+    verb(review, "reject", example='flightschool review reject support policy-5 --reason "habit, no rule"')(reject)
 
 
 # ------------------------------------------------------------------------------------------------ list

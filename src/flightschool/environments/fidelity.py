@@ -7,10 +7,15 @@ fault are counted apart: their answer was the fault's, not the tool's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
 
 from flightschool.digest import canonical_json
 from flightschool.environments.driving import call_now
+from flightschool.environments.inferred import Drift
+from flightschool.environments.ladder import RUNGS
+from flightschool.environments.recorded import DECLINE
 from flightschool.environments.recordings import Coverage, Share
 from flightschool.protocols import Environment, World
 from flightschool.records import CheckKind, Effect, Evidence, Json, Record, Task, ToolCall, ToolResult
@@ -73,6 +78,12 @@ class Fidelity(Record, frozen=True, kw_only=True):
     """Leave-one-episode-out hit rates, where answers come from recordings."""
     num_conflicts: int = 0
     """Keys under which recordings differ; the most frequent answer is kept."""
+    by_rung: dict[str, Share] = msgspec.field(default_factory=dict)
+    """Rung of the ladder → of the calls that it answered, those answered as recorded."""
+    after_writes: Share = Share(hits=0, total=0)
+    """Recorded reads after a successful write of their episode, and how many show what was written."""
+    renamed: tuple[Drift, ...] = ()
+    """Fields that the recordings and the answers call by other names."""
 
 
 def verify_fidelity(
@@ -80,6 +91,7 @@ def verify_fidelity(
     episodes: Sequence[RecordedEpisode],
     task_of: Callable[[RecordedEpisode], str],
     *,
+    waiting: Sequence[Task] = (),
     coverage: Coverage | None = None,
     num_conflicts: int = 0,
 ) -> Fidelity:
@@ -89,6 +101,7 @@ def verify_fidelity(
         environment: what was built.
         episodes: the recorded episodes.
         task_of: id of the task that an episode attempted; unknown ids are counted as unmatched.
+        waiting: tasks without a reference: their calls are compared, their outcome is not judged.
         coverage: passed on to the report.
         num_conflicts: passed on to the report.
 
@@ -97,9 +110,10 @@ def verify_fidelity(
     """
     tally = _Tally({spec.name: spec.effect for spec in environment.tools()})
     tasks = {task.id: task for task in environment.tasks()}
+    unjudged = {task.id: task for task in waiting}
     initial: dict[str, bytes] = {}
     for episode in episodes:
-        task = tasks.get(task_of(episode))
+        task = tasks.get(task_of(episode)) or unjudged.get(task_of(episode))
         if task is None:
             tally.num_unmatched += 1
             continue
@@ -107,7 +121,9 @@ def verify_fidelity(
         try:
             if task.initial_state not in initial:
                 initial[task.initial_state] = world.snapshot()
-            tally.judge(episode, environment, task, _rerun(episode, environment, task, world, initial, tally))
+            evidence = _rerun(episode, environment, task, world, initial, tally)
+            if task.id in tasks:
+                tally.judge(episode, environment, task, evidence)
         finally:
             world.close()
     return tally.report(coverage, num_conflicts)
@@ -129,13 +145,15 @@ def _rerun(
         shown=task.tools,
         max_calls=len(episode.calls) + 1,
     )
+    wrote = False
     for call in episode.calls:
         took_effect = not call.is_error or call.fault in FAULTS_THAT_TOOK_EFFECT
         if call.fault and not took_effect and tally.effects.get(call.name) is not Effect.READ:
             tally.skip_fault()
             continue
         asked = ToolCall(id=call.id, name=call.name, arguments=call.arguments)
-        tally.compare(episode, call, call_now(boundary, asked))
+        tally.compare(episode, call, call_now(boundary, asked), wrote)
+        wrote |= took_effect and call.name != DECLINE.name and tally.effects.get(call.name) is not Effect.READ
     answer = next((m.content for m in reversed(episode.messages) if m.role == "assistant"), "")
     evidence = Evidence(
         initial_state=initial[task.initial_state],
@@ -157,14 +175,17 @@ class _Tally:
         self._by_tool: dict[str, list[int]] = {}
         self._faulted = [0, 0]
         self._mismatches: list[Mismatch] = []
+        self._rungs: dict[str, list[int]] = {}
+        self._after_writes = [0, 0]
+        self._renamed: dict[Drift, None] = {}
         self._agreed = {True: [0, 0], False: [0, 0]}
 
     def skip_fault(self) -> None:
         """A faulted write that had no effect: not run again."""
         self._faulted[1] += 1
 
-    def compare(self, episode: RecordedEpisode, call: RecordedCall, result: ToolResult) -> None:
-        """Count one call."""
+    def compare(self, episode: RecordedEpisode, call: RecordedCall, result: ToolResult, wrote: bool) -> None:
+        """Count one call. ``wrote``: whether its episode changed something before it."""
         same = _same(call, result)
         if call.fault:
             self._faulted[0] += same
@@ -175,6 +196,7 @@ class _Tally:
             count = self._by_tool.setdefault(call.name, [0, 0])
             count[0] += same
             count[1] += 1
+            self._count_kind(call, result, same, wrote)
             if not same and len(self._mismatches) < _MOST_MISMATCHES:
                 path, recorded, answered = _difference(call.value, result_value(result.content))
                 self._mismatches.append(
@@ -187,6 +209,17 @@ class _Tally:
                         answered=answered,
                     )
                 )
+
+    def _count_kind(self, call: RecordedCall, result: ToolResult, same: bool, wrote: bool) -> None:
+        rung = self._rungs.setdefault(RUNGS.get(result.served_by, result.served_by), [0, 0])
+        rung[0] += same
+        rung[1] += 1
+        if wrote and self.effects.get(call.name) is Effect.READ:
+            self._after_writes[0] += same
+            self._after_writes[1] += 1
+        if not same:
+            for path, recorded, now in _renamed(call.value, result_value(result.content)):
+                self._renamed.setdefault(Drift(tool=call.name, path=path, recorded=recorded, state=now))
 
     def judge(self, episode: RecordedEpisode, environment: Environment, task: Task, evidence: Evidence) -> None:
         """Count whether the checks agree with the recorded outcome."""
@@ -218,6 +251,9 @@ class _Tally:
             ),
             coverage=coverage,
             num_conflicts=num_conflicts,
+            by_rung={rung: Share(hits=count[0], total=count[1]) for rung, count in sorted(self._rungs.items())},
+            after_writes=Share(hits=self._after_writes[0], total=self._after_writes[1]),
+            renamed=tuple(self._renamed),
         )
 
     def _sum(self, names: Sequence[str]) -> Share:
@@ -248,6 +284,22 @@ def _difference(recorded: Json, answered: Json, path: str = "") -> tuple[str, st
             if not json_equal(left, right):
                 return _difference(left, right, f"{path}[{index}]")
     return path, _shown(recorded), _shown(answered)
+
+
+def _renamed(recorded: Json, now: Json, path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Fields that one side lacks and the other has under another name: path of the object, both names."""
+    if isinstance(recorded, dict) and isinstance(now, dict):
+        gone = [key for key in recorded if key not in now]
+        new = [key for key in now if key not in recorded]
+        for key in gone:
+            twin = next((name for name in new if json_equal(now[name], recorded[key])), "")
+            yield path, str(key), twin
+        for key in recorded:
+            if key in now:
+                yield from _renamed(recorded[key], now[key], f"{path}.{key}" if path else str(key))
+    elif isinstance(recorded, list) and isinstance(now, list):
+        for left, right in zip(recorded, now, strict=False):
+            yield from _renamed(left, right, f"{path}[]")
 
 
 _ABSENT = object()

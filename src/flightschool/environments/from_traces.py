@@ -14,45 +14,27 @@ from typing import Any
 import msgspec
 
 from flightschool.digest import digest as content_digest
+from flightschool.environments.built import BuiltEnvironment, LeftOut
 from flightschool.environments.code_world import ToolFunction, load_code, source_digest, tool_functions
 from flightschool.environments.declared import DeclaredEnvironment, load_declaration
-from flightschool.environments.fidelity import Fidelity, verify_fidelity
-from flightschool.environments.grouping import families, group_trials, strata
+from flightschool.environments.fidelity import verify_fidelity
+from flightschool.environments.grouping import OTHER, families, sort_trials, strata
+from flightschool.environments.inferred import Base, infer
 from flightschool.environments.inventory import InventoryEntry, take_inventory
 from flightschool.environments.json_state import JsonBase, load_state
+from flightschool.environments.peopling import peopled
 from flightschool.environments.recorded import DECLINE
 from flightschool.environments.recordings import coverage, record_answers
+from flightschool.environments.subsets import find_subsets
 from flightschool.environments.tasking import Drafted, draft
-from flightschool.environments.traced import RenamedEnvironment, TracedContent, TracedEnvironment
+from flightschool.environments.traced import RenamedEnvironment, TracedContent, TracedEnvironment, Waiting
 from flightschool.errors import ConfigError, TraceError
 from flightschool.protocols import Environment
-from flightschool.records import CheckKind, CheckSpec, DiffCheck, Effect, Json, Record, Reference, Task
+from flightschool.records import CheckKind, CheckSpec, DiffCheck, Effect, Json, Reference, Task
 from flightschool.traces import RecordedEpisode, TraceSet
 from flightschool.verification.differences import json_changes
 
-__all__ = ["BuiltEnvironment", "LeftOut", "build_from_traces", "open_code"]
-
-_SHARED_STATE = "state"
-
-
-class LeftOut(Record, frozen=True, kw_only=True):
-    """A recorded task that gave no task of the environment."""
-
-    task: str
-    reason: str
-
-
-class BuiltEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """An environment with the report of its making."""
-
-    environment: Environment
-    fidelity: Fidelity
-    inventory: tuple[InventoryEntry, ...]
-    left_out: tuple[LeftOut, ...]
-    traces_digest: str
-    code: str = ""
-    state: dict[str, Json] | None = None
-    """Initial state by table, if one was given."""
+__all__ = ["build_from_traces", "open_code"]
 
 
 def build_from_traces(
@@ -62,6 +44,8 @@ def build_from_traces(
     state: Path | None = None,
     code: str | None = None,
     checks: Path | None = None,
+    user: str = "",
+    imitation: str = "",
 ) -> BuiltEnvironment:
     """An environment of the recorded episodes, with its fidelity measured.
 
@@ -72,6 +56,8 @@ def build_from_traces(
         code: module or ``.py`` file with ``build_environment`` or tool functions (see ``code_world``).
         checks: TOML file of checks that judge the tasks too (see ``declared``). Fidelity is measured without them: what
             they look at may not have been recorded.
+        user: ``scripted``, or the endpoint of a language model that plays the user; empty: the whole brief is told.
+        imitation: endpoint of a language model that invents answers of reads which nothing else knows; empty: none.
 
     Raises:
         TraceError: no task can be made of the traces.
@@ -79,6 +65,8 @@ def build_from_traces(
     """
     declaration = None if checks is None else load_declaration(checks)
     built = _built(trace_set, name, state, code)
+    if user or imitation:
+        built = peopled(built, trace_set, user, imitation)
     if declaration is None:
         return built
     return msgspec.structs.replace(built, environment=DeclaredEnvironment(built.environment, declaration))
@@ -164,35 +152,31 @@ def _drafted(
     episodes = trace_set.episodes
     effects = {entry.spec.name: entry.spec.effect for entry in inventory}
     writes = frozenset(tool for tool, effect in effects.items() if effect is not Effect.READ)
-    groups = group_trials(episodes)
-    task_of = {episode.id: task_id for task_id, trials in groups.items() for episode in trials}
-
-    def scope_of(episode: RecordedEpisode) -> str:
-        named = episode.metadata.get("initial_state")
-        if tables is not None:
-            return _SHARED_STATE
-        # without a word about the state, only trials of one task can be trusted to have started from the same
-        return named if isinstance(named, str) and named else task_of[episode.id]
-
+    groups, task_of, scope_of = sort_trials(episodes, one_state=tables is not None)
     drafts = [draft(task_id, trials, effects, scope_of(trials[0])) for task_id, trials in groups.items()]
-    tasks, references = _placed(drafts, trace_set)
+    tasks, references, waiting = _placed(drafts, trace_set)
     recordings, conflicts = ((), 0) if code else record_answers(episodes, writes, scope_of)
+    rows = Base({} if tables is None else tables)
+    programs = () if code else infer(episodes, rows, writes)
     declines = DECLINE.name not in effects and any(reference.abstain for reference in references)
     content = TracedContent(
         policy_text=_commonest(episode.guidance for episode in episodes),
         strata=_shares(tasks, groups),
         tasks=tasks,
         references=references,
+        waiting=waiting,
         tools=(*(entry.spec for entry in inventory), *((DECLINE,) if declines else ())),
         declines=declines,
         recordings=recordings,
+        programs=programs,
+        subsets=find_subsets(recordings),
         state_digest="" if tables is None else content_digest(tables),
         code=code[0] if code else "",
         code_digest=code[1] if code else "",
     )
     base = None if tables is None or code is None else JsonBase(tables)
     functions = code[2] if code else None
-    environment = TracedEnvironment(name, content, functions, base)
+    environment = TracedEnvironment(name, content, functions, base, rows=rows)
     if functions is not None:
         bounded = msgspec.structs.replace(content, references=_with_bounds(environment, references))
         environment = TracedEnvironment(name, bounded, functions, base)
@@ -200,19 +184,26 @@ def _drafted(
     return BuiltEnvironment(
         environment=environment,
         fidelity=verify_fidelity(
-            environment, episodes, lambda e: task_of[e.id], coverage=rates, num_conflicts=conflicts
+            environment,
+            episodes,
+            task_of,
+            waiting=[one.task for one in waiting],
+            coverage=rates,
+            num_conflicts=conflicts,
         ),
         inventory=inventory,
-        left_out=tuple(LeftOut(task=d.id, reason=d.problem) for d in drafts if d.task is None),
+        left_out=tuple(LeftOut(task=d.id, reason=d.problem) for d in drafts if d.reference is None),
         traces_digest=trace_set.digest,
         code=code[0] if code else "",
         state=tables,
     )
 
 
-def _placed(drafts: Sequence[Drafted], trace_set: TraceSet) -> tuple[tuple[Task, ...], tuple[Reference, ...]]:
-    """Tasks with family and stratum, and their references."""
-    usable = [(d, d.task) for d in drafts if d.task is not None]
+def _placed(
+    drafts: Sequence[Drafted], trace_set: TraceSet
+) -> tuple[tuple[Task, ...], tuple[Reference, ...], tuple[Waiting, ...]]:
+    """Tasks with family and stratum, their references, and the tasks that have none yet."""
+    usable = [d for d in drafts if d.reference is not None]
     if not usable:
         reasons = Counter(d.problem for d in drafts).most_common(1)
         raise TraceError(
@@ -221,12 +212,25 @@ def _placed(drafts: Sequence[Drafted], trace_set: TraceSet) -> tuple[tuple[Task,
             expected="recorded outcomes (metadata.success or metadata.reward) or ground truth (metadata.actions)",
             mend="record outcomes with the traces, or give code with tasks of its own (--code)",
         )
-    family_of = families(usable)
-    stratum_of = strata(usable, family_of)
-    tasks = tuple(
-        msgspec.structs.replace(task, family=family_of[task.id], stratum=stratum_of[task.id]) for _, task in usable
+    family_of = families([(d, d.task) for d in drafts])
+    stratum_of = strata([(d, d.task) for d in usable], family_of)
+    tasks = tuple(msgspec.structs.replace(d.task, family=family_of[d.id], stratum=stratum_of[d.id]) for d in usable)
+    waiting = tuple(
+        Waiting(
+            task=msgspec.structs.replace(d.task, family=family_of[d.id], stratum=_named_stratum(d)),
+            reason=d.problem,
+            num_episodes=len(d.episodes),
+            acts=d.truth,
+        )
+        for d in drafts
+        if d.reference is None
     )
-    return tasks, tuple(d.reference for d, _ in usable if d.reference is not None)
+    return tasks, tuple(d.reference for d in usable if d.reference is not None), waiting
+
+
+def _named_stratum(drafted: Drafted) -> str:
+    """The recorded stratum of a task without a reference; what must be called is not known, so none is derived."""
+    return next((e.hint.stratum for e in drafted.episodes if e.hint.stratum), OTHER)
 
 
 def _shares(tasks: Sequence[Task], groups: dict[str, list[RecordedEpisode]]) -> dict[str, float]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from flightschool.environments.tasking import Drafted
 from flightschool.records import Task
 from flightschool.traces import RecordedEpisode
 
-__all__ = ["families", "group_trials", "strata"]
+__all__ = ["SHARED_STATE", "Trials", "families", "group_trials", "sort_trials", "strata"]
 
 _NEAR = 92.0
 _BLOCK = 512
 _MOST_STRATA = 8
 _LEAST_FAMILIES = 3
+SHARED_STATE = "state"
+"""Scope of all episodes that are known to have started from one state."""
 OTHER = "other"
 """Stratum of what is too rare to stand alone."""
 
@@ -29,6 +32,35 @@ def group_trials(episodes: Sequence[RecordedEpisode]) -> dict[str, list[Recorded
         made = "task-" + hashlib.sha256(text.encode()).hexdigest()[:10]
         groups.setdefault(episode.hint.id or made, []).append(episode)
     return groups
+
+
+class Trials(NamedTuple):
+    """Which task each episode attempted, and from which state it started."""
+
+    groups: dict[str, list[RecordedEpisode]]
+    """Task id → its trials."""
+    task_of: Callable[[RecordedEpisode], str]
+    scope_of: Callable[[RecordedEpisode], str]
+
+
+def sort_trials(episodes: Sequence[RecordedEpisode], *, one_state: bool) -> Trials:
+    """Sort episodes by task and by initial state.
+
+    Args:
+        episodes: what was recorded.
+        one_state: whether all of them are known to have started from one state.
+    """
+    groups = group_trials(episodes)
+    task_of = {episode.id: task_id for task_id, trials in groups.items() for episode in trials}
+
+    def scope_of(episode: RecordedEpisode) -> str:
+        named = episode.metadata.get("initial_state")
+        if one_state:
+            return SHARED_STATE
+        # without a word about the state, only trials of one task can be trusted to have started from the same
+        return named if isinstance(named, str) and named else task_of[episode.id]
+
+    return Trials(groups, lambda episode: task_of[episode.id], scope_of)
 
 
 def families(drafts: Sequence[tuple[Drafted, Task]]) -> dict[str, str]:

@@ -15,7 +15,17 @@ from flightschool.records import Json, Record
 from flightschool.traces import RecordedCall, RecordedEpisode
 from flightschool.verification.rules import FAULTS_THAT_TOOK_EFFECT
 
-__all__ = ["Coverage", "Recording", "Recordings", "Share", "call_key", "coverage", "extend_history", "record_answers"]
+__all__ = [
+    "Coverage",
+    "Recording",
+    "Recordings",
+    "Share",
+    "call_key",
+    "coverage",
+    "extend_history",
+    "histories",
+    "record_answers",
+]
 
 Key: TypeAlias = tuple[str, str, bytes]
 """Initial state, write history, tool with arguments."""
@@ -111,7 +121,7 @@ def record_answers(
     seen: dict[Key, dict[bytes, list[RecordedCall]]] = {}
     for episode in episodes:
         scope = scope_of(episode)
-        for history, call in _known(episode, writes):
+        for history, call in histories(episode, writes):
             if call.complete and not call.fault:
                 key = (scope, history, call_key(call.name, call.arguments))
                 seen.setdefault(key, {}).setdefault(canonical_json([call.value, call.is_error]), []).append(call)
@@ -132,7 +142,7 @@ def record_answers(
     return tuple(kept), sum(len(answers) > 1 for answers in seen.values())
 
 
-def _known(episode: RecordedEpisode, writes: Collection[str]) -> Iterator[tuple[str, RecordedCall]]:
+def histories(episode: RecordedEpisode, writes: Collection[str]) -> Iterator[tuple[str, RecordedCall]]:
     """Calls with the write history before them, up to the first write whose effect is not known."""
     history = ""
     for call in episode.calls:
@@ -188,7 +198,7 @@ def coverage(
 def _keyed(episode: RecordedEpisode, writes: Collection[str], scope: str, key: str) -> list[tuple[Key, str]]:
     found: list[tuple[Key, str]] = []
     everything = ""
-    for history, call in _known(episode, writes):
+    for history, call in histories(episode, writes):
         if call.complete and not call.fault:
             before = {"arguments": "", "writes": history, "calls": everything}[key]
             found.append(((scope, before, call_key(call.name, call.arguments)), call.name))

@@ -17,12 +17,15 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from flightschool.digest import canonical_json
+from flightschool.environments.built import BuiltEnvironment, LeftOut
 from flightschool.environments.code_world import load_code, source_digest, tool_functions
 from flightschool.environments.declared import Declaration, DeclaredEnvironment
 from flightschool.environments.fidelity import Fidelity
-from flightschool.environments.from_traces import BuiltEnvironment, LeftOut, open_code
+from flightschool.environments.from_traces import open_code
+from flightschool.environments.inferred import Base
 from flightschool.environments.inventory import InventoryEntry
 from flightschool.environments.json_state import JsonBase
+from flightschool.environments.peopling import open_models
 from flightschool.environments.traced import RenamedEnvironment, TracedContent, TracedEnvironment
 from flightschool.errors import ConfigError, InputError, NotFoundError, StoreError
 from flightschool.protocols import Environment, Store
@@ -58,13 +61,20 @@ class EnvironmentRecord(Record, frozen=True, kw_only=True):
     checks: str = ""
     """Blob of the ``Declaration`` of checks; empty where none were declared."""
     traces_digest: str = ""
+    traces: str = ""
+    """Name of the set of traces in the workspace, where it was built from one that has a name."""
     fidelity: Fidelity
     inventory: tuple[InventoryEntry, ...]
     left_out: tuple[LeftOut, ...]
 
 
-def save_environment(store: Store, built: BuiltEnvironment) -> EnvironmentRecord:
+def save_environment(store: Store, built: BuiltEnvironment, *, traces: str = "") -> EnvironmentRecord:
     """Keep an environment under its name, replacing an older one; blobs first, so that no record dangles.
+
+    Args:
+        store: the workspace's store.
+        built: the environment with the report of its making.
+        traces: name of the set that it was built from.
 
     Raises:
         InputError: the name is built in, or cannot be told from a path or a reference with options.
@@ -86,7 +96,7 @@ def save_environment(store: Store, built: BuiltEnvironment) -> EnvironmentRecord
         content = store.put_blob(canonical_json(inner.content))
         kind = "functions" if inner.content.code else "recordings"
         # recordings answer without the state, whose digest alone is kept
-        tables = built.state or {} if kind == "functions" else {}
+        tables = built.state or {} if kind == "functions" or inner.content.programs else {}
         state = {table: store.put_blob(canonical_json(value)) for table, value in tables.items()}
     record = msgspec.convert(
         {
@@ -101,6 +111,7 @@ def save_environment(store: Store, built: BuiltEnvironment) -> EnvironmentRecord
             "code": _lasting(built.code),
             "checks": checks,
             "traces_digest": built.traces_digest,
+            "traces": traces,
             "fidelity": built.fidelity,
             "inventory": built.inventory,
             "left_out": built.left_out,
@@ -188,14 +199,36 @@ def _rebuild(store: Store, record: EnvironmentRecord) -> Environment:
     if record.kind == "environment":
         return RenamedEnvironment(record.name, open_code(record.code), record.strata)
     content = _kept(store, record, record.content, TracedContent)
+    return open_content(store, record, content)
+
+
+def open_content(store: Store, record: EnvironmentRecord, content: TracedContent) -> TracedEnvironment:
+    """An environment of this content (the record's own, or a part of it), with the state and code of the record.
+
+    Raises:
+        ConfigError: the code cannot be loaded.
+    """
+    tables = {table: json.loads(store.get_blob(blob)) for table, blob in record.state.items()}
+    models = open_models(content)
     if record.kind == "recordings":
-        return TracedEnvironment(record.name, content)
+        return TracedEnvironment(record.name, content, rows=Base(tables), models=models)
     module = load_code(record.code)
     called = [entry.spec.name for entry in record.inventory if entry.num_calls]
     functions = tool_functions(module, called, f"--code {record.code}")
-    tables = {table: json.loads(store.get_blob(blob)) for table, blob in record.state.items()}
     content = msgspec.structs.replace(content, code_digest=source_digest(module))
-    return TracedEnvironment(record.name, content, functions, JsonBase(tables))
+    return TracedEnvironment(record.name, content, functions, JsonBase(tables), models=models)
+
+
+def replace_content(store: Store, record: EnvironmentRecord, environment: TracedEnvironment, content: bytes) -> None:
+    """Keep an environment's content anew, under its name and with its new digest."""
+    changed = msgspec.structs.replace(
+        record,
+        digest=_judged(store, record, environment).digest,
+        num_tasks=len(environment.tasks()),
+        strata=dict(environment.strata),
+        content=store.put_blob(content),
+    )
+    store.put(_KIND, record.name, changed)
 
 
 # ------------------------------------------------------------------------------------------------ references

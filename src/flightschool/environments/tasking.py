@@ -37,7 +37,7 @@ from flightschool.records import (
 )
 from flightschool.traces import RecordedCall, RecordedEpisode
 
-__all__ = ["Drafted", "draft"]
+__all__ = ["Drafted", "draft", "particular"]
 
 _FREE_TEXT_WORDS = 4
 _MOST_GROUNDS = 3
@@ -53,9 +53,12 @@ class Drafted(msgspec.Struct, frozen=True, kw_only=True):
     episodes: tuple[RecordedEpisode, ...]
     acts: tuple[str, ...]
     """Names of the tools that must be called (``decline`` apart), distinct and sorted; what strata derive from."""
-    task: Task | None
+    task: Task
+    """Family and stratum are still to be filled in."""
     reference: Reference | None
     problem: str = ""
+    truth: tuple[ToolCall, ...] | None = None
+    """What ground truth says is to be done."""
 
 
 def draft(
@@ -72,8 +75,7 @@ def draft(
     writes = {name for name, effect in effects.items() if effect is not Effect.READ}
     successes = sorted((e for e in episodes if e.success), key=lambda e: (len(e.calls), e.id))
     wanted, problem = _wanted(episodes, successes, writes, effects)
-    if wanted is None:
-        return Drafted(id=task_id, episodes=tuple(episodes), acts=(), task=None, reference=None, problem=problem)
+    truth = next((e.hint.actions for e in episodes if e.hint.actions is not None), None)
     rounds = max(len({call.turn for call in episode.calls}) for episode in episodes)
     task = Task(
         id=task_id,
@@ -82,8 +84,12 @@ def draft(
         instruction=episodes[0].instruction,
         initial_state=initial_state,
         guidance=episodes[0].guidance,
-        max_turns=max(8, rounds + 2, len(wanted.oracle) + 2),
+        max_turns=max(8, rounds + 2, len(wanted.oracle) + 2 if wanted else 0),
     )
+    if wanted is None:
+        return Drafted(
+            id=task_id, episodes=tuple(episodes), acts=(), task=task, reference=None, problem=problem, truth=truth
+        )
     checks = (*wanted.checks, *_bounds(wanted.acts, successes, writes))
     reference = Reference(
         task_id=task_id,
@@ -93,7 +99,7 @@ def draft(
         abstain=any(call.name == DECLINE.name for call in wanted.oracle),
     )
     names = tuple(sorted({act.name for act in wanted.acts} - {DECLINE.name}))
-    return Drafted(id=task_id, episodes=tuple(episodes), acts=names, task=task, reference=reference)
+    return Drafted(id=task_id, episodes=tuple(episodes), acts=names, task=task, reference=reference, truth=truth)
 
 
 class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,6 +180,11 @@ def _comparable(arguments: Mapping[str, Json]) -> dict[str, Json]:
         for key, value in arguments.items()
         if not (isinstance(value, str) and len(value.split()) > _FREE_TEXT_WORDS)
     }
+
+
+def particular(call: ToolCall) -> bool:
+    """Whether a call has arguments beside free text: a hand-over with a summary has none."""
+    return bool(_comparable(call.arguments))
 
 
 def _act_checks(acts: Sequence[ToolCall]) -> list[CheckSpec]:

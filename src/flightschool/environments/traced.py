@@ -11,14 +11,41 @@ from collections.abc import Mapping, Sequence
 
 from flightschool.digest import digest as content_digest
 from flightschool.environments.code_world import CodeWorld, ToolFunction
+from flightschool.environments.imitation import Imitator
+from flightschool.environments.inferred import Base, Program
 from flightschool.environments.json_state import JsonBase
-from flightschool.environments.recorded import RecordedWorld
+from flightschool.environments.ladder import Ladder, LadderWorld
 from flightschool.environments.recordings import Recording, Recordings
-from flightschool.errors import NotFoundError
+from flightschool.environments.subsets import Subset, SubsetIndex
+from flightschool.environments.users import LanguageUser, ScriptedUser, TalkingWorld, UserScript
+from flightschool.errors import ConfigError, NotFoundError
+from flightschool.models import ChatModel
 from flightschool.protocols import Environment, PermissionDecision, Permissions, World
 from flightschool.records import Effect, Record, Reference, Task, ToolCall, ToolEvent, ToolSpec
 
-__all__ = ["AllowInventory", "RenamedEnvironment", "TracedContent", "TracedEnvironment", "find_task"]
+__all__ = [
+    "SCRIPTED",
+    "AllowInventory",
+    "RenamedEnvironment",
+    "TracedContent",
+    "TracedEnvironment",
+    "Waiting",
+    "find_task",
+]
+
+SCRIPTED = "scripted"
+"""Name of the user that speaks from the recording."""
+
+
+class Waiting(Record, frozen=True, kw_only=True):
+    """A recorded intent that nobody is known to have solved: it stays in the distribution and waits for an expert."""
+
+    task: Task
+    reason: str
+    """Why there is no reference yet."""
+    num_episodes: int
+    acts: tuple[ToolCall, ...] | None = None
+    """What ground truth says is to be done, where it says so."""
 
 
 class TracedContent(Record, frozen=True, kw_only=True):
@@ -30,10 +57,22 @@ class TracedContent(Record, frozen=True, kw_only=True):
     tasks: tuple[Task, ...]
     references: tuple[Reference, ...]
     tools: tuple[ToolSpec, ...]
+    waiting: tuple[Waiting, ...] = ()
+    """Tasks without a reference: not attempted, not scored, not forgotten."""
     declines: bool
     """Whether the environment adds ``decline``, because the traces have no such tool and tasks need it."""
     recordings: tuple[Recording, ...] = ()
     """Answers; empty where code answers."""
+    programs: tuple[Program, ...] = ()
+    """What was inferred of tools, and may answer."""
+    subsets: tuple[Subset, ...] = ()
+    """Arguments that never mattered."""
+    scripts: tuple[UserScript, ...] = ()
+    """What the users of the tasks know; empty: the whole brief is the instruction."""
+    user: str = ""
+    """Who speaks for the users: ``scripted`` or the endpoint of a language model; empty: nobody."""
+    imitation: str = ""
+    """Endpoint of a language model that invents answers of reads which nothing else knows; empty: nobody does."""
     state_digest: str = ""
     """Digest of the initial state that code runs on or recordings started from; empty if none was given."""
     code: str = ""
@@ -49,6 +88,11 @@ class TracedEnvironment:
         content: tasks, tools, references, recordings.
         functions: tool functions, if code answers.
         base: the initial state that the functions run on.
+        rows: the initial state that inferred tools run on.
+        models: endpoint → text model, for those that the content names.
+
+    Raises:
+        ConfigError: the content names an endpoint that no model was given for.
     """
 
     def __init__(
@@ -57,16 +101,36 @@ class TracedEnvironment:
         content: TracedContent,
         functions: Mapping[str, ToolFunction] | None = None,
         base: JsonBase | None = None,
+        *,
+        rows: Base | None = None,
+        models: Mapping[str, ChatModel] | None = None,
     ) -> None:
         self.name = name
         self.content = content
         self.digest = content_digest(content)
         self._functions = functions
         self._base = base or JsonBase({})
-        self._recordings = Recordings(content.recordings)
+        self._rows = rows or Base({})
         self._tasks = {task.id: task for task in content.tasks}
         self._references = {reference.task_id: reference for reference in content.references}
-        self._writes = frozenset(spec.name for spec in content.tools if spec.effect is not Effect.READ)
+        self._ladder = Ladder(
+            recordings=Recordings(content.recordings),
+            subsets=SubsetIndex(content.subsets, content.recordings),
+            programs={program.tool: program for program in content.programs},
+            writes=frozenset(spec.name for spec in content.tools if spec.effect is not Effect.READ),
+            declines=content.declines,
+            imitator=self._imitator(models or {}),
+        )
+        self._scripts = {script.task: script for script in content.scripts}
+        self._speaker = None if content.user in ("", SCRIPTED) else _model_of(content.user, models or {})
+
+    def _imitator(self, models: Mapping[str, ChatModel]) -> Imitator | None:
+        endpoint = self.content.imitation
+        return Imitator(_model_of(endpoint, models), self.content.recordings) if endpoint else None
+
+    def with_content(self, content: TracedContent, models: Mapping[str, ChatModel] | None = None) -> TracedEnvironment:
+        """The same state, functions and name with another content."""
+        return TracedEnvironment(self.name, content, self._functions, self._base, rows=self._rows, models=models)
 
     @property
     def policy_text(self) -> str:
@@ -97,14 +161,32 @@ class TracedEnvironment:
 
     def open(self, task: Task) -> World:
         """A fresh world in the task's initial state."""
+        world: World
         if self._functions is not None:
-            return CodeWorld.fresh(self._functions, self._base, declines=self.content.declines)
-        return RecordedWorld(self._recordings, task.initial_state, self._writes, declines=self.content.declines)
+            world = CodeWorld.fresh(self._functions, self._base, declines=self.content.declines)
+        else:
+            world = LadderWorld(self._ladder, task.initial_state, self._rows.open())
+        script = self._scripts.get(task.id)
+        if script is None:
+            return world
+        speaker = self._speaker
+        return TalkingWorld(world, ScriptedUser(script) if speaker is None else LanguageUser(script, speaker))
 
     def reference(self, task_id: str) -> Reference:
         """The sealed side of a task. Raises ``NotFoundError``."""
         find_task(self._tasks, task_id, self.name)
         return self._references[task_id]
+
+
+def _model_of(endpoint: str, models: Mapping[str, ChatModel]) -> ChatModel:
+    if endpoint not in models:
+        raise ConfigError(
+            "the environment asks a language model that was not given",
+            where=endpoint,
+            expected="a model for the endpoint",
+            mend="open it with load_environment",
+        )
+    return models[endpoint]
 
 
 class AllowInventory:

@@ -15,10 +15,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from flightschool.environments import TracedContent, TracedEnvironment, load_code
-from flightschool.environments.code_world import source_digest, tool_functions
-from flightschool.environments.json_state import JsonBase
-from flightschool.environments.registry import EnvironmentRecord
+from flightschool.environments import TracedContent
+from flightschool.environments.registry import EnvironmentRecord, open_content
 from flightschool.errors import GateError, InputError
 from flightschool.evaluation.records import EvaluationRun
 from flightschool.evaluation.running import Progress, evaluate
@@ -226,14 +224,7 @@ def _opened(store: SqlStore, card: SealedHoldout, part: SealedPart, base: Callab
         return environment
     content = msgspec.json.decode(part.content, type=TracedContent)
     record = store.get(ENVIRONMENTS, card.environment, EnvironmentRecord)
-    if record.kind == "recordings":
-        return TracedEnvironment(card.environment, content)
-    module = load_code(record.code)
-    called = [entry.spec.name for entry in record.inventory if entry.num_calls]
-    functions = tool_functions(module, called, f"--code {record.code}")
-    tables = {table: msgspec.json.decode(store.get_blob(blob)) for table, blob in record.state.items()}
-    content = msgspec.structs.replace(content, code_digest=source_digest(module))
-    return TracedEnvironment(card.environment, content, functions, JsonBase(tables))
+    return open_content(store, record, content)
 
 
 def _look(

@@ -89,6 +89,11 @@ def remainder_of(
             one for one in content.recordings if one.scope in scopes and not needles.in_value(msgspec.to_builtins(one))
         ),
     )
+    smaller = msgspec.structs.replace(
+        smaller,
+        programs=tuple(_clean(content.programs, needles)),
+        waiting=tuple(_clean(content.waiting, needles)),
+    )
     record = msgspec.structs.replace(
         kept,
         digest=content_digest(_as_loaded(smaller, environment)),
@@ -99,6 +104,11 @@ def remainder_of(
         fidelity=_without(kept.fidelity, needles),
     )
     return Remainder(record.digest, record)
+
+
+def _clean(records: Sequence[V], needles: Needles) -> list[V]:
+    """Records without those that hold sealed text: an inferred constant may have been taken from a sealed task."""
+    return [one for one in records if not needles.in_value(msgspec.to_builtins(one))]
 
 
 def _without(value: V, needles: Needles) -> V:

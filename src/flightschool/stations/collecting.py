@@ -77,7 +77,7 @@ def _build(space: Workspace, table: EnvironmentTable, source: str) -> tuple[Envi
     save_episodes(
         space.store, table.name, traces.episodes, traces.format, redacted=redacted, replaced=lambda: dict(replaced)
     )
-    save_environment(space.store, built)
+    save_environment(space.store, built, traces=table.name)
     num_calls = sum(len(episode.calls) for episode in traces.episodes)
     collected = Collected(
         num_episodes=len(traces.episodes), num_calls=num_calls, share_reproduced=built.fidelity.calls.value

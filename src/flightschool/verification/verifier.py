@@ -29,6 +29,10 @@ JUDGE_VERSION = "1"
 """Raised whenever the meaning of a rule changes; part of every verifier's digest."""
 
 
+IMITATED = "imitation"
+"""``served_by`` of answers that were invented: what they lead to is worth no reward."""
+
+
 class CheckVerifier:
     """Judges evidence by checks that are data (``protocols.Verifier``). Stateless and safe to share.
 
@@ -78,8 +82,17 @@ class CheckVerifier:
         """Judge all checks.
 
         Raises:
-            InfrastructureError: one of them cannot be judged; there is no default verdict.
+            InfrastructureError: one of them cannot be judged; there is no default verdict. Nor is there one on an
+                attempt that was shown an invented answer.
         """
+        invented = next((event for event in evidence.events if event.result.served_by == IMITATED), None)
+        if invented is not None:
+            raise InfrastructureError(
+                f"a language model invented the answer to {invented.call.name}",
+                where=f"call {invented.call.id}",
+                expected="answers that were executed, inferred or recorded",
+                mend="build the environment without --imitate for training and measuring",
+            )
         with States(evidence, self._resources) as states:
             judged = tuple(self._one(check, states) for check in self._checks)
         return Verdict(checks=judged, verifier_digest=self._digest)

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flightschool.environments import RecordedWorld, Recordings, coverage, record_answers
+from flightschool.environments import Ladder, LadderWorld, Recordings, coverage, record_answers
+from flightschool.environments.inferred import Base
+from flightschool.environments.recordings import Recording
+from flightschool.environments.subsets import SubsetIndex
 from flightschool.records import ToolCall
 
 if TYPE_CHECKING:
@@ -20,9 +23,16 @@ def ask(tool: str, **arguments: object) -> ToolCall:
     return ToolCall(id="x", name=tool, arguments=dict(arguments))
 
 
-def world(orders: Orders, *episodes: dict[str, Any]) -> RecordedWorld:
-    answers, _ = record_answers(orders.traces(*episodes).episodes, WRITES, lambda e: "s")
-    return RecordedWorld(Recordings(answers), "s", WRITES, declines=True)
+def opened(answers: tuple[Recording, ...], scope: str = "s") -> LadderWorld:
+    """A world of recordings alone."""
+    ladder = Ladder(
+        recordings=Recordings(answers), subsets=SubsetIndex((), answers), programs={}, writes=WRITES, declines=True
+    )
+    return LadderWorld(ladder, scope, Base({}).open())
+
+
+def world(orders: Orders, *episodes: dict[str, Any]) -> LadderWorld:
+    return opened(record_answers(orders.traces(*episodes).episodes, WRITES, lambda e: "s")[0])
 
 
 REASON = "the customer of A1 asked for it by mail"
@@ -37,7 +47,7 @@ class TestWorld:
         after = one.execute(ask("get_order", order_id="A1"))
         assert (after.value["status"], after.served_by) == ("cancelled", "recording")
         assert fork.execute(ask("get_order", order_id="A1")).value["status"] == "open"
-        assert json.loads(one.snapshot())["writes"] == [
+        assert json.loads(one.snapshot())["(writes)"] == [
             {"name": "cancel_order", "arguments": {"order_id": "A1", "reason": REASON}}
         ]
         assert fork.snapshot() == world(orders, orders.cancelling("A1", "t")).snapshot()
@@ -68,7 +78,7 @@ class TestWorld:
 
     def test_scopes_do_not_answer_for_one_another(self, orders: Orders) -> None:
         answers, _ = record_answers(orders.traces(orders.cancelling("A1", "t")).episodes, WRITES, lambda e: "s")
-        other = RecordedWorld(Recordings(answers), "elsewhere", WRITES)
+        other = opened(answers, "elsewhere")
         assert other.execute(ask("get_order", order_id="A1")).served_by == "none"
 
     def test_whole_floats_are_integers(self, orders: Orders) -> None:
