@@ -25,7 +25,28 @@ def register(app: typer.Typer) -> None:
     verb(traces, "import", example="flightschool traces import runs.jsonl --name support-june")(import_)
     verb(traces, "list", example="flightschool traces list")(list_)
     verb(traces, "show", example="flightschool traces show support-june")(show)
+    verb(traces, "sample", example="flightschool traces sample codex --out sample.jsonl")(sample)
     verb(traces, "export", example="flightschool traces export support-june --format otlp --out june.json")(export)
+
+
+def sample(
+    format: str = typer.Argument(..., metavar="FORMAT", help="A format, as traces import names it."),
+    out: Path = typer.Option(..., "--out", help="File to write."),
+) -> None:
+    """Write a small file of a format: what it looks like, and something to try the import on."""
+    from flightschool.errors import InputError
+    from flightschool.traces import sample_trace
+
+    data = sample_trace(format)
+    try:
+        with out.open("xb") as file:
+            file.write(data)
+    except OSError as error:
+        raise InputError(
+            f"cannot write: {error}", where=str(out), expected="a new file", mend="choose another --out"
+        ) from error
+    output.say(f"{out}: one recorded episode, {len(data)} bytes")
+    output.finish({"format": format, "out": str(out), "num_bytes": len(data)})
 
 
 def import_(

@@ -27,6 +27,7 @@ from flightschool.traces.redaction import (
     redact_state,
     workspace_key,
 )
+from flightschool.traces.samples import sample_trace
 from flightschool.traces.storing import (
     StoredTraces,
     TraceRecord,
@@ -78,6 +79,7 @@ __all__ = [
     "read_names",
     "redact_state",
     "result_value",
+    "sample_trace",
     "save_episodes",
     "save_traces",
     "summarise",
