@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from flightschool.digest import canonical_json, derive_random
-from flightschool.environments.inferred import Answer, Base, Observation, Program, learn, observe
+from flightschool.environments.inferred import Answer, Base, learn_all, observe
 from flightschool.environments.inferred.credible import credible
 from flightschool.environments.ladder import RUNGS, Ladder, find_answer
 from flightschool.environments.recordings import (
@@ -65,45 +65,26 @@ def hold_out(
     num_folds = max(2, min(num_folds, len(episodes)))
     fold_of = [index % num_folds for index in range(len(episodes))]
     derive_random("held-out folds", len(episodes)).shuffle(fold_of)
-    observations = observe(episodes, base, writes)
     others = _Others(episodes, writes, scope_of)
     tally = _Tally(writes)
     for fold in range(num_folds):
         unseen = [index for index, own in enumerate(fold_of) if own == fold]
         if not unseen:
             continue
-        known = [one for one in observations if fold_of[one.episode] != fold]
         rest = [episode for index, episode in enumerate(episodes) if fold_of[index] != fold]
         recordings, _ = record_answers(rest, writes, scope_of)
         shared = SubsetIndex(find_subsets(recordings), recordings)
-        programs = _programs(known, writes)
-        by_episode = _grouped(observations, unseen)
+        learnt = learn_all(rest, base, writes)
+        programs = {tool: one for tool, one in learnt.items() if credible(one, writes=tool in writes)}
         for index in unseen:
             ladder = Ladder(recordings=others.of(index), subsets=shared, programs=programs, writes=frozenset(writes))
-            _examine(ladder, episodes[index], by_episode.get(index, []), scope_of, writes, tally)
+            _examine(ladder, episodes[index], base, scope_of, tally)
     return tally.report(num_folds)
 
 
-def _programs(observations: Sequence[Observation], writes: Collection[str]) -> Mapping[str, Program]:
-    return {tool: one for tool, one in learn(observations, writes).items() if credible(one, writes=tool in writes)}
-
-
-def _grouped(observations: Sequence[Observation], wanted: Collection[int]) -> dict[int, list[Observation]]:
-    found: dict[int, list[Observation]] = {index: [] for index in wanted}
-    for one in observations:
-        if one.episode in found:
-            found[one.episode].append(one)
-    return found
-
-
-def _examine(
-    ladder: Ladder,
-    episode: RecordedEpisode,
-    observations: Sequence[Observation],
-    scope_of: ScopeOf,
-    writes: Collection[str],
-    tally: _Tally,
-) -> None:
+def _examine(ladder: Ladder, episode: RecordedEpisode, base: Base, scope_of: ScopeOf, tally: _Tally) -> None:
+    writes = ladder.writes
+    observations = observe((episode,), base, writes, {tool: one.changes for tool, one in ladder.programs.items()})
     before = {call.id: history for history, call in histories(episode, writes)}
     asked = [call for call in episode.calls if call.complete and not call.fault]
     for one, call in zip(observations, asked, strict=True):

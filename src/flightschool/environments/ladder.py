@@ -22,7 +22,7 @@ import msgspec
 
 from flightschool.digest import canonical_json
 from flightschool.environments.imitation import Imitator
-from flightschool.environments.inferred import Answer, Database, Program, absorb, run
+from flightschool.environments.inferred import Answer, Database, Program, run, take_effect
 from flightschool.environments.recorded import DECLINE, NOT_RECORDED, decline_reply
 from flightschool.environments.recordings import Recording, extend_history
 from flightschool.environments.subsets import SubsetIndex
@@ -103,8 +103,8 @@ class LadderWorld:
         program = self._ladder.programs.get(call.name)
         self._num_writes += 1
         self._history = extend_history(self._history, call.name, call.arguments)
-        if program is not None and program.puts:
-            absorb(value, program.puts, self._database)
+        if program is not None and (program.puts or program.changes):
+            take_effect(program, call.arguments, value, self._database)
         else:
             self._unplaced = (*self._unplaced, {"name": call.name, "arguments": call.arguments})
 

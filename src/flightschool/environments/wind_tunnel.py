@@ -56,7 +56,7 @@ def _ignored(environment: Environment, examination: Examination) -> list[str]:
     ]
     traced = underlying(environment)
     if traced is not None and not traced.content.code:
-        placed = {one.tool for one in traced.content.programs if one.puts}
+        placed = {one.tool for one in traced.content.programs if one.puts or one.changes}
         lost = [
             tool.name
             for tool in environment.tools()

@@ -6,12 +6,13 @@
 
 from flightschool.environments.inferred.database import Base, Database
 from flightschool.environments.inferred.drifting import Drift, drifts
-from flightschool.environments.inferred.learning import Observation, infer, learn, observe
-from flightschool.environments.inferred.programs import Answer, Outcome, Program, Put, absorb, run
+from flightschool.environments.inferred.learning import Observation, infer, learn_all, observe
+from flightschool.environments.inferred.programs import Answer, Change, Outcome, Program, Put, absorb, run, take_effect
 
 __all__ = [
     "Answer",
     "Base",
+    "Change",
     "Database",
     "Drift",
     "Observation",
@@ -21,7 +22,8 @@ __all__ = [
     "absorb",
     "drifts",
     "infer",
-    "learn",
+    "learn_all",
     "observe",
     "run",
+    "take_effect",
 ]

@@ -8,7 +8,7 @@ many is kept with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -17,15 +17,18 @@ from flightschool.digest import canonical_json
 from flightschool.environments.inferred.conditions import separate
 from flightschool.environments.inferred.credible import credible, parts
 from flightschool.environments.inferred.database import Base, Database
+from flightschool.environments.inferred.effects import learn_changes
 from flightschool.environments.inferred.explaining import Case, explain, fits
 from flightschool.environments.inferred.language import All, Arith, Const, Expr, Missing, Scope, Some, evaluate, shown
 from flightschool.environments.inferred.programs import (
     Answer,
+    Change,
     Outcome,
     Program,
     Put,
     absorb,
     find_put,
+    make_changes,
     run,
     scope_of,
 )
@@ -35,7 +38,7 @@ from flightschool.records import Json
 from flightschool.traces import RecordedEpisode
 from flightschool.verification.rules import FAULTS_THAT_TOOK_EFFECT
 
-__all__ = ["Observation", "infer", "learn", "observe"]
+__all__ = ["Observation", "infer", "learn", "learn_all", "observe"]
 
 _FIRST = 8
 _MOST_ROUNDS = 10
@@ -52,31 +55,59 @@ class Observation(NamedTuple):
     episode: int
     key: bytes
     """Equal for equal calls with equal answers before equal changes."""
+    fresh: bool
+    """Whether no successful write came before it."""
 
 
-def observe(episodes: Sequence[RecordedEpisode], base: Base, writes: Collection[str]) -> list[Observation]:
-    """All calls that teach something."""
+def observe(
+    episodes: Sequence[RecordedEpisode],
+    base: Base,
+    writes: Collection[str],
+    changes: Mapping[str, Sequence[Change]] | None = None,
+) -> list[Observation]:
+    """All calls that teach something, with the state that each met.
+
+    Args:
+        episodes: what was recorded.
+        base: the state that they started from.
+        writes: names of the tools that change state.
+        changes: tool → what its successful calls change beside the row that they answer, if that is known.
+    """
     found: list[Observation] = []
     for index, episode in enumerate(episodes):
-        database = base.open()
+        database, wrote = base.open(), False
         for call in episode.calls:
+            before = database.fork()
             if call.complete and not call.fault:
-                before = database.fork()
                 key = canonical_json([call.name, call.arguments, call.value, call.is_error, before.changes()])
-                found.append(
-                    Observation(call.name, scope_of(call.arguments, before), call.value, call.is_error, index, key)
-                )
+                scope = scope_of(call.arguments, before)
+                found.append(Observation(call.name, scope, call.value, call.is_error, index, key, not wrote))
             if call.name in writes and (not call.is_error or call.fault in FAULTS_THAT_TOOK_EFFECT):
+                wrote = True
                 put = find_put(call.value, base, database)
                 if put is not None:
                     absorb(call.value, (put[0],), database)
+                scope = {**scope_of(call.arguments, before), "out": call.value}
+                make_changes((changes or {}).get(call.name, ()), scope, database)
     return found
 
 
 def infer(episodes: Sequence[RecordedEpisode], base: Base, writes: Collection[str]) -> tuple[Program, ...]:
     """The programs that may answer, in the order of first sight of their tools."""
-    programs = learn(observe(episodes, base, writes), writes)
+    programs = learn_all(episodes, base, writes)
     return tuple(one for one in programs.values() if credible(one, writes=one.tool in writes))
+
+
+def learn_all(episodes: Sequence[RecordedEpisode], base: Base, writes: Collection[str]) -> dict[str, Program]:
+    """Tool → what was inferred of it, changes that answers do not show included.
+
+    Reads are explained first from calls that no write came before, so that what they show of the initial state is
+    certain; by them it is found what writes change; then every tool is explained, each call before the state it met.
+    """
+    fresh = [one for one in observe(episodes, base, writes) if one.fresh and one.tool not in writes]
+    changes = learn_changes(episodes, base, writes, learn(fresh, writes))
+    programs = learn(observe(episodes, base, writes, changes), writes)
+    return {tool: msgspec.structs.replace(program, changes=changes.get(tool, ())) for tool, program in programs.items()}
 
 
 def learn(observations: Iterable[Observation], writes: Collection[str]) -> dict[str, Program]:

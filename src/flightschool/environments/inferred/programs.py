@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from flightschool.environments.inferred.database import Base, Database
-from flightschool.environments.inferred.language import Expr, Missing, Scope, Some, Truth, evaluate, holds, offenders
+from flightschool.environments.inferred.language import (
+    Expr,
+    Missing,
+    Scope,
+    Some,
+    Truth,
+    evaluate,
+    holds,
+    offenders,
+    shown,
+)
 from flightschool.records import Json, Record
 
-__all__ = ["Answer", "Outcome", "Program", "Put", "absorb", "run", "scope_of"]
+__all__ = [
+    "Answer",
+    "Change",
+    "Outcome",
+    "Program",
+    "Put",
+    "absorb",
+    "find_put",
+    "make_changes",
+    "run",
+    "scope_of",
+    "take_effect",
+]
 
 _LEAST_ALIKE = 0.7
 
@@ -31,6 +54,15 @@ class Put(Record, frozen=True, kw_only=True):
     """Field of the answer that holds the row's key."""
 
 
+class Change(Record, frozen=True, kw_only=True):
+    """A successful write sets a field of a row, though its answer does not show it."""
+
+    table: str
+    key: Expr
+    field: str
+    value: Expr
+
+
 class Program(Record, frozen=True, kw_only=True):
     """What was inferred of one tool."""
 
@@ -38,6 +70,7 @@ class Program(Record, frozen=True, kw_only=True):
     outcomes: tuple[Outcome, ...]
     """In the order in which they are tried."""
     puts: tuple[Put, ...] = ()
+    changes: tuple[Change, ...] = ()
     num_cases: int
     """Distinct recorded calls that it was inferred from."""
     num_explained: int
@@ -93,6 +126,23 @@ def find_put(value: Json, base: Base, database: Database) -> tuple[Put, str] | N
         if isinstance(known, dict) and sum(name in value for name in known) >= _LEAST_ALIKE * len(known):
             return Put(table=table, field=field), str(key)
     return None
+
+
+def take_effect(program: Program, arguments: dict[str, Json], value: Json, database: Database) -> None:
+    """Take a successful write into the state: the row that its answer is, and the fields that it sets."""
+    before = database.fork()
+    absorb(value, program.puts, database)
+    make_changes(program.changes, {**scope_of(arguments, before), "out": value}, database)
+
+
+def make_changes(changes: Iterable[Change], scope: Scope, database: Database) -> None:
+    """Set the fields that a successful write sets. ``scope``: that of the write, with its answer as ``out``."""
+    for change in changes:
+        with contextlib.suppress(Missing):
+            key, new = shown(evaluate(change.key, scope)), evaluate(change.value, scope)
+            row = database.row(change.table, key) if database.has(change.table, key) else None
+            if isinstance(row, dict):
+                database.put(change.table, key, {**row, change.field: new})
 
 
 def absorb(value: Json, puts: tuple[Put, ...], database: Database) -> None:

@@ -77,8 +77,14 @@ def lend(state: State, member_id: str, isbn: str, days: int) -> Any:
     return loan
 
 
-TOOLS = {tool.__name__: tool for tool in (get_member, find_books, get_loan, extend_loan, lend)}
-WRITES = frozenset({"extend_loan", "lend"})
+def pay(state: State, member_id: str, amount: int) -> Any:
+    """Says nothing of what it changes."""
+    state["members"][member_id]["credit"] += amount
+    return {"ok": True}
+
+
+TOOLS = {tool.__name__: tool for tool in (get_member, find_books, get_loan, extend_loan, lend, pay)}
+WRITES = frozenset({"extend_loan", "lend", "pay"})
 
 
 def record(num: int, seed: int = 0) -> tuple[RecordedEpisode, ...]:
@@ -88,8 +94,9 @@ def record(num: int, seed: int = 0) -> tuple[RecordedEpisode, ...]:
 
 def _visit(number: int, draw: random.Random) -> RecordedEpisode:
     state, calls = copy.deepcopy(initial_state()), []
+    visitor = f"M{draw.randint(1, 12)}"
     for turn in range(draw.randint(3, 6)):
-        name, arguments = _wish(draw, state)
+        name, arguments = _wish(draw, state, visitor)
         try:
             value, failed = TOOLS[name](state, **arguments), False
         except RefusalError as refusal:
@@ -110,14 +117,15 @@ def _visit(number: int, draw: random.Random) -> RecordedEpisode:
     return RecordedEpisode(id=f"v{number}", source="library", messages=messages, calls=tuple(calls), success=True)
 
 
-def _wish(draw: random.Random, state: State) -> tuple[str, dict[str, Any]]:
+def _wish(draw: random.Random, state: State, member: str) -> tuple[str, dict[str, Any]]:
     name = draw.choice(sorted(TOOLS))
-    member, isbn = f"M{draw.randint(1, 12)}", f"978-{draw.randrange(40):03}"
+    isbn = f"978-{draw.randrange(40):03}"
     loan = draw.choice(sorted(state["loans"]))
     return name, {
         "get_member": {"member_id": member},
         "find_books": {"author": draw.choice(("Lem", "Eco", "Calvino", "Borges")), "shelf": f"S{draw.randrange(5)}"},
         "get_loan": {"loan_id": loan},
         "extend_loan": {"loan_id": loan, "days": draw.randint(1, 9), "note": f"asked by {draw.random():.6f}"},
+        "pay": {"member_id": member, "amount": draw.randint(1, 9)},
         "lend": {"member_id": member, "isbn": isbn, "days": draw.choice((7, 14, 21))},
     }[name]

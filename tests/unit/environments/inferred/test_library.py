@@ -10,7 +10,7 @@ import pytest
 from tests.unit.environments.inferred.library import TOOLS, WRITES, RefusalError, initial_state, record
 
 from flightschool.environments.held_out import hold_out
-from flightschool.environments.inferred import Base, Drift, Program, drifts, infer, run
+from flightschool.environments.inferred import Base, Drift, Program, drifts, infer, run, take_effect
 from flightschool.traces import RecordedEpisode
 
 
@@ -69,6 +69,19 @@ def test_what_does_not_exist_is_not_made_up(programs: dict[str, Program]) -> Non
     assert run(programs["get_loan"], {"loan_id": "L77"}, database) is None
 
 
+def test_a_write_that_says_nothing_is_known_by_what_a_later_read_shows(programs: dict[str, Program]) -> None:
+    (change,) = programs["pay"].changes
+    assert (change.table, change.field) == ("members", "credit")
+    database = Base(initial_state()).open()
+    before = run(programs["get_member"], {"member_id": "M4"}, database)
+    take_effect(programs["pay"], {"member_id": "M4", "amount": 5}, {"ok": True}, database)
+    after = run(programs["get_member"], {"member_id": "M4"}, database)
+    assert before is not None
+    assert after is not None
+    assert (before.value["credit"], after.value["credit"]) == (12, 17)
+    assert database.changes()["members"] == {"M4": {**initial_state()["members"]["M4"], "credit": 17}}
+
+
 def test_a_renamed_field_is_named_as_drift(programs: dict[str, Program]) -> None:
     assert drifts(programs["get_member"]) == (Drift(tool="get_member", path="", recorded="tier", state="level"),)
     assert [one for tool, program in programs.items() if tool != "get_member" for one in drifts(program)] == []
@@ -83,7 +96,8 @@ def test_held_out_answers_are_right_and_collapse_when_results_are_shuffled(
     assert true.writes.value > 0.9
     false = hold_out(shuffled(episodes), base, WRITES, lambda _: "state", num_folds=2)
     assert false.reads.value < 0.3
-    assert false.writes.value < 0.3
+    spoken = [false.by_tool[tool].value for tool in WRITES - {"pay"}]  # whose answer is always the same
+    assert max(spoken) < 0.3
 
 
 def test_inference_is_the_same_every_time(episodes: tuple[RecordedEpisode, ...], programs: dict[str, Program]) -> None:
