@@ -70,7 +70,10 @@ class Harness(Protocol):
 
 
 class World(Protocol):
-    """The state of one attempt with the domain code that acts on it. Single use."""
+    """The state of one attempt with the domain code that acts on it. Single use.
+
+    A world that waits for another process or machine says ``waits = True``; its calls then run in threads.
+    """
 
     def execute(self, call: ToolCall) -> WorldReply:
         """Run one call. Errors of the domain are replies; an exception means that the world itself broke."""

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (NONE, ("governance", "sandbox", "models")),
     (NONE, ("tools", "tasks")),
     (ORDER, ("traces", "verification", "perturbation", "environments")),
-    (ORDER, ("engines", "rollouts")),
+    (ORDER, ("engines", "rollouts", "serving")),
     (NONE, ("audit", "screening", "training", "evaluation")),
     (NONE, ("distributed", "reports")),
     (ORDER, ("stations", "pipeline")),

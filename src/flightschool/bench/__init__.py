@@ -2,6 +2,7 @@
 
 from flightschool.bench.episodes import EpisodesBench, bench_episodes
 from flightschool.bench.evaluation import EvaluationBench, bench_evaluation
+from flightschool.bench.openenv_steps import OpenenvBench, bench_openenv
 from flightschool.bench.quickstart import QuickstartBench, SeedFlight, bench_quickstart, summarise_flights
 from flightschool.bench.robustness import FittedPolicy, RobustnessBench, Variant, bench_robustness
 from flightschool.bench.sandbox import SandboxBench, bench_sandbox
@@ -15,6 +16,7 @@ __all__ = [
     "EvaluationBench",
     "FittedPolicy",
     "Leftovers",
+    "OpenenvBench",
     "QuickstartBench",
     "RobustnessBench",
     "RuleFigures",
@@ -28,6 +30,7 @@ __all__ = [
     "all_met",
     "bench_episodes",
     "bench_evaluation",
+    "bench_openenv",
     "bench_quickstart",
     "bench_robustness",
     "bench_sandbox",

@@ -1,4 +1,4 @@
-"""``bench quickstart · episodes · robustness · sandbox · staleness``: promised figures held against their targets."""
+"""``bench quickstart · episodes · robustness · sandbox · staleness · …``: promised figures against their targets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from flightschool.cli import bench_evaluation, output
+from flightschool.cli import bench_evaluation, bench_openenv, output
 from flightschool.cli.verb import group, verb
 from flightschool.errors import InputError
 
@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
     verb(bench, "sandbox", example="flightschool bench sandbox --quick --json")(sandbox)
     verb(bench, "staleness", example="flightschool bench staleness --json")(staleness)
     bench_evaluation.register(bench)
+    bench_openenv.register(bench)
 
 
 def quickstart(

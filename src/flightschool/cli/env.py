@@ -1,4 +1,4 @@
-"""``env build · list · show · check``: environments, from traces and built in."""
+"""``env build · import · list · show · check``: environments, from traces, of other ecosystems, and built in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from flightschool.cli import output
+from flightschool.cli import env_import, output
 from flightschool.cli.env_check import check
 from flightschool.cli.env_drafts import draft_checks
 from flightschool.cli.references import check_name, open_environment, workspace, workspace_if_any
@@ -24,9 +24,10 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
-    env = group(app, "env", "Environments: build from traces, list, show, check.")
+    env = group(app, "env", "Environments: build from traces, import, list, show, check.")
     verb(env, "build", example="flightschool env build --from-traces june --name support --code my_agent.tools")(build)
     verb(env, "draft-checks", example="flightschool env draft-checks support --statements said.txt")(draft_checks)
+    env_import.register(env)
     verb(env, "list", example="flightschool env list")(list_)
     verb(env, "show", example="flightschool env show desk")(show)
     verb(env, "check", example="flightschool env check desk --json")(check)

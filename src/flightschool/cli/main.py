@@ -34,6 +34,7 @@ VERB_FILES = (
     "eval",
     "review",
     "log",
+    "serve",
     "models",
     "bench",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from flightschool.errors import InfrastructureError
 from flightschool.records import ToolCall, ToolResult
 from flightschool.tools import ToolBoundary
 
@@ -10,15 +9,9 @@ __all__ = ["call_now"]
 
 
 def call_now(boundary: ToolBoundary, call: ToolCall) -> ToolResult:
-    """One call, answered at once. Worlds are plain code, so the boundary's coroutine never really waits.
+    """One call, answered before this returns.
 
     Raises:
-        InfrastructureError: the world broke, or something did wait.
+        InfrastructureError: the world broke.
     """
-    steps = boundary.call((call,)).__await__()
-    try:
-        next(steps)
-    except StopIteration as done:
-        result: ToolResult = done.value[0]
-        return result
-    raise InfrastructureError("a tool waited", where=call.name, expected="an answer at once", mend="make it plain code")
+    return boundary.run((call,))[0]

@@ -80,6 +80,11 @@ class LadderWorld:
         self._unplaced: tuple[dict[str, Json], ...] = ()
         self._num_writes = 0
 
+    @property
+    def bounded(self) -> bool:
+        """Whether it answers by looking things up, without asking a model: a server may call it in its event loop."""
+        return self._ladder.imitator is None
+
     def execute(self, call: ToolCall) -> WorldReply:
         """The answer of the best rung that knows one."""
         ladder = self._ladder

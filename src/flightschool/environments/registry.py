@@ -21,6 +21,7 @@ from flightschool.environments.built import BuiltEnvironment, LeftOut
 from flightschool.environments.code_world import load_code, source_digest, tool_functions
 from flightschool.environments.declared import Declaration, DeclaredEnvironment
 from flightschool.environments.fidelity import Fidelity
+from flightschool.environments.foreign import ForeignContent, ForeignEnvironment
 from flightschool.environments.from_traces import open_code
 from flightschool.environments.inferred import Base
 from flightschool.environments.inventory import InventoryEntry
@@ -48,13 +49,14 @@ class EnvironmentRecord(Record, frozen=True, kw_only=True):
 
     name: str
     digest: str
-    kind: Literal["recordings", "functions", "environment"]
-    """What answers calls: recordings, tool functions on a state, or a whole environment given by code."""
+    kind: Literal["recordings", "functions", "environment", "foreign"]
+    """What answers calls: recordings, tool functions on a state, a whole environment given by code, or another
+    ecosystem."""
     num_tasks: int
     num_tools: int
     strata: dict[str, float]
     content: str = ""
-    """Blob of the ``TracedContent``; empty for a whole environment."""
+    """Blob of the ``TracedContent`` or ``ForeignContent``; empty for a whole environment."""
     state: dict[str, str] = msgspec.field(default_factory=dict)
     """Table → blob of the initial state."""
     code: str = ""
@@ -98,6 +100,8 @@ def save_environment(store: Store, built: BuiltEnvironment, *, traces: str = "")
         # recordings answer without the state, whose digest alone is kept
         tables = built.state or {} if kind == "functions" or inner.content.programs else {}
         state = {table: store.put_blob(canonical_json(value)) for table, value in tables.items()}
+    elif isinstance(environment, ForeignEnvironment):
+        content, kind = store.put_blob(canonical_json(environment.content)), "foreign"
     record = msgspec.convert(
         {
             "name": name,
@@ -198,6 +202,8 @@ def _kept(store: Store, record: EnvironmentRecord, blob: str, kind: type[R]) -> 
 def _rebuild(store: Store, record: EnvironmentRecord) -> Environment:
     if record.kind == "environment":
         return RenamedEnvironment(record.name, open_code(record.code), record.strata)
+    if record.kind == "foreign":
+        return ForeignEnvironment(record.name, _kept(store, record, record.content, ForeignContent))
     content = _kept(store, record, record.content, TracedContent)
     return open_content(store, record, content)
 

@@ -10,9 +10,12 @@ overlap, and the turn lasts as long as its slowest call.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+import functools
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -28,6 +31,16 @@ __all__ = ["CACHE_LATENCY_MS", "ToolBoundary", "render_reply"]
 
 CACHE_LATENCY_MS = 1.0
 """Virtual time of an answer from the read cache."""
+
+
+MOST_WAITING = 64
+"""Calls that may wait for worlds elsewhere at once, over all attempts of a process."""
+
+
+@functools.cache
+def _waiters() -> ThreadPoolExecutor:
+    """Threads for calls that wait; the event loop's own are too few for a machine with few cores."""
+    return ThreadPoolExecutor(MOST_WAITING, thread_name_prefix="waiting-world")
 
 
 class ToolBoundary:
@@ -75,6 +88,7 @@ class ToolBoundary:
         self._history: list[World] = []
         self._turn = 0
         self._closed = False
+        self._waits = bool(getattr(world, "waits", False))
 
     @property
     def clock(self) -> VirtualClock:
@@ -96,7 +110,17 @@ class ToolBoundary:
         return tuple(self._specs.values())
 
     async def call(self, calls: Sequence[ToolCall]) -> Sequence[ToolResult]:
-        """Run the calls of one turn; results in their order.
+        """Run the calls of one turn; results in their order. A world that waits for others does so in a thread.
+
+        Raises:
+            InfrastructureError: the world or a fault broke, or the boundary is closed. Never for what a policy did.
+        """
+        if self._waits:
+            return await asyncio.get_running_loop().run_in_executor(_waiters(), self.run, calls)
+        return self.run(calls)
+
+    def run(self, calls: Sequence[ToolCall]) -> Sequence[ToolResult]:
+        """The same without an event loop: for plain code, and for whoever brings a thread of its own.
 
         Raises:
             InfrastructureError: the world or a fault broke, or the boundary is closed. Never for what a policy did.

@@ -27,6 +27,9 @@ class DeskWorld:
         internal: visible tool name → the desk's own name.
     """
 
+    bounded = True
+    """Answers by looking things up, without foreign code: a server may call it in its event loop."""
+
     def __init__(self, start: StartState, internal: Mapping[str, str]) -> None:
         self._start = start
         self._internal = internal

@@ -42,6 +42,7 @@ class Request:
     """Without the query."""
     headers: Mapping[str, str]
     body: bytes = b""
+    query: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,33 +66,58 @@ class _RefusedError(Exception):
 Handle = Callable[[Request], Awaitable[Response]]
 Admit = Callable[[Request], "Response | None"]
 Refuse = Callable[[int, str], Response]
+Upgrade = Callable[[Request, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class HttpServer:
-    """Serves 127.0.0.1 on a port that the system chooses.
+    """Serves 127.0.0.1 on a port that the system chooses, unless told otherwise.
 
     Args:
         handle: answers a whole request.
         admit: sees a request before its body is read; a response refuses it.
         refuse: body of an answer to what could not be read.
         limits: see there.
+        upgrade: takes over a connection whose request asks for a WebSocket; without it, such requests are plain ones.
     """
 
-    def __init__(self, handle: Handle, *, admit: Admit, refuse: Refuse, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        *,
+        admit: Admit,
+        refuse: Refuse,
+        limits: Limits | None = None,
+        upgrade: Upgrade | None = None,
+    ) -> None:
         self._handle = handle
         self._admit = admit
         self._refuse = refuse
         self._limits = limits or Limits()
+        self.upgrade = upgrade
+        self.on_end: Callable[[], None] | None = None
+        """Called when an adopted connection has ended."""
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self.port = 0
 
-    async def start(self) -> None:
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Begin to listen."""
         self._server = await asyncio.start_server(
-            self._connected, "127.0.0.1", 0, family=socket.AF_INET, limit=self._limits.most_head_bytes
+            self._connected, host, port, family=socket.AF_INET, limit=self._limits.most_head_bytes
         )
         self.port = self._server.sockets[0].getsockname()[1]
+
+    async def listen_at(self, listener: socket.socket) -> None:
+        """Begin to listen at a socket that was made elsewhere."""
+        self._server = await asyncio.start_server(self._connected, sock=listener, limit=self._limits.most_head_bytes)
+        self.port = listener.getsockname()[1]
+
+    async def adopt(self, connection: socket.socket) -> None:
+        """Serve a connection that was accepted elsewhere."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=self._limits.most_head_bytes, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, self._adopted, loop=loop)
+        await loop.connect_accepted_socket(lambda: protocol, connection)
 
     async def close(self) -> None:
         """Stop listening and end all connections."""
@@ -114,6 +140,13 @@ class HttpServer:
         finally:
             self._connections.discard(task)
             writer.close()
+
+    async def _adopted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._connected(reader, writer)
+        finally:
+            if self.on_end is not None:
+                self.on_end()
 
     # ------------------------------------------------------------------ what a connection needs
 
@@ -161,6 +194,9 @@ class _Connection:
         if refusal is not None:
             await self._tell(refusal, keep=False)  # its body was not read
             return False
+        if self._server.upgrade is not None and request.headers.get("upgrade", "").lower() == "websocket":
+            await self._server.upgrade(request, self._reader, self._writer)
+            return False
         response = await self._answer(await self._with_body(request))
         if response is None:
             return False
@@ -186,7 +222,7 @@ class _Connection:
         if request.headers.get("expect", "").lower() == "100-continue":
             self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = await asyncio.wait_for(self._reader.readexactly(length), self._server.limits.transfer_s)
-        return Request(request.method, request.path, request.headers, body)
+        return Request(request.method, request.path, request.headers, body, request.query)
 
     async def _answer(self, request: Request) -> Response | None:
         """The handler's answer, or None when the client went away."""
@@ -239,7 +275,8 @@ def _parse_head(head: bytes) -> Request:
         if name in headers and name in ("content-length", "authorization"):
             raise _RefusedError(HTTPStatus.BAD_REQUEST, f"two headers {name}")
         headers[name] = value.strip()
-    return Request(words[0], words[1].partition("?")[0], headers)
+    path, _, query = words[1].partition("?")
+    return Request(words[0], path, headers, query=query)
 
 
 def _body_length(request: Request, most: int) -> int:
