@@ -30,6 +30,7 @@ from flightschool.stations import (
     learn_by_imitation,
     make_harness,
     open_pilot,
+    require_unseen,
     run_name,
     scan_run,
     training_settings,
@@ -65,7 +66,8 @@ def run_job(
     canaries = canary_tasks(store, environment, frozen, settings.canaries, tell)
     found = candidates(store, environment, frozen, settings.waiver, canaries)
     run = run_name(job, settings, environment, model)
-    checkride = Checkride(store, frozen.suite, environment, reward, settings, tell)
+    log_head = require_unseen(space, environment, found.sound, run, tell)
+    checkride = Checkride(store, frozen.suite, environment, reward, settings, tell, log_head)
 
     measuring = time.monotonic()
     pilot = open_pilot(model, f"model:{model}", settings)
@@ -105,6 +107,7 @@ def run_job(
         harness=harness,
         canaries=canaries,
         engine=settings.engine,
+        log_head=log_head,
     )
     after = checkride.fly(open_pilot(Path(trained.model), f"run:{run}", settings), f"{run}-after")
 

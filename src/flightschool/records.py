@@ -609,6 +609,14 @@ class Timings(Record, frozen=True, kw_only=True):
     wall_s: float = 0.0
 
 
+class TokenUse(Record, frozen=True, kw_only=True):
+    """Tokens that an attempt used, as the server of a model counted them."""
+
+    num_prompt_tokens: int
+    """Of all requests together."""
+    num_completion_tokens: int
+
+
 class Attempt(Record, frozen=True, kw_only=True):
     """One attempt at one task by one policy: all that is needed to train on it, judge it again and replay it."""
 
@@ -647,6 +655,8 @@ class Attempt(Record, frozen=True, kw_only=True):
     grammars: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     """Support of restricted completions → text of the grammar, so that the trainer can restrict its policy alike.
     Unset, and not in the bytes, where every completion had the full support."""
+    usage: TokenUse | msgspec.UnsetType = msgspec.UNSET
+    """As a server counted, where the tokens themselves are not known. Unset, and not in the bytes, elsewhere."""
 
     @property
     def digest(self) -> str:
@@ -656,7 +666,9 @@ class Attempt(Record, frozen=True, kw_only=True):
 
     @property
     def num_completion_tokens(self) -> int:
-        """Tokens sampled by the policy."""
+        """Tokens sampled by the policy; as its server counted them where the tokens are not known."""
+        if isinstance(self.usage, TokenUse):
+            return self.usage.num_completion_tokens
         return sum(len(s.token_ids_T) for s in self.spans if s.kind is SpanKind.COMPLETION)
 
 

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from flightschool.evaluation import EvaluationRun
+from flightschool.evaluation import EvaluationRun, load_run
+from flightschool.governance import AuditLog
 from flightschool.records import Attempt
 from flightschool.store import Workspace
+from flightschool.training import read_run
 from flightschool.training.folders import RunFolder
 from flightschool.training.journal import Finished, read_journal
 
@@ -145,6 +147,25 @@ def test_an_attempt_of_the_measurement_is_replayed_byte_for_byte(
     longest = max(attempts, key=lambda attempt: len(attempt.events))
     told = finish(command("--json", "runs", "replay", longest.id, cwd=workspace))
     assert (told["id"], told["identical"]) == (longest.id, True)
+
+
+def test_the_run_cites_the_log_that_holds_the_freeze_and_the_check_of_lineage(
+    killed_then_finished: tuple[Path, dict[str, Any], list[str]],
+) -> None:
+    workspace, printed, _ = killed_then_finished
+    folder = run_folder(workspace)
+    assert folder is not None
+    with Workspace.find(workspace) as space:
+        entries = list(AuditLog(space.store).entries())
+        measured = load_run(space.store, f"{printed['run']}-after-clean")  # as the log saw it
+    places = {entry.digest: entry.index for entry in entries}
+    cited = places[read_run(folder.root).log_head]
+    freezes = [entry.index for entry in entries if entry.action == "freeze suite"]
+    assert freezes
+    assert max(freezes) < cited
+    assert entries[cited].action == "lineage check"
+    assert all("none is kin" in line for line in entries[cited].detail["compared"])
+    assert places[measured.log_head] >= cited
 
 
 def test_the_same_job_again_changes_nothing(killed_then_finished: tuple[Path, dict[str, Any], list[str]]) -> None:

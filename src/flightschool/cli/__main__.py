@@ -4,4 +4,5 @@ import sys
 
 from flightschool.cli.main import main
 
-sys.exit(main())
+if __name__ == "__main__":  # worker processes import this module again, and must not run it
+    sys.exit(main())

@@ -25,7 +25,9 @@ def register(bench: typer.Typer) -> None:
 def evaluation(
     quick: bool = typer.Option(False, "--quick", help="Fewer simulations and samples; under eight minutes."),
     peer: bool = typer.Option(True, "--peer/--no-peer", help="Install Inspect apart and measure it in the same run."),
-    keep: Path | None = typer.Option(None, "--keep", help="Folder that keeps the peer's environment."),
+    keep: Path | None = typer.Option(
+        None, "--keep", help="Folder that keeps the peer's environment; the user's cache by default."
+    ),
 ) -> None:
     """Coverage of intervals, errors of the sequential test, and the cost of a sample beside Inspect.
 

@@ -25,7 +25,7 @@ from flightschool.cli.verb import verb
 from flightschool.errors import InputError
 
 if TYPE_CHECKING:
-    from flightschool.evaluation import Acceptance, Frozen, SealedHoldout, SuiteDesign
+    from flightschool.evaluation import Acceptance, Frozen, SealedHoldout, SuiteDesign, Terms
     from flightschool.protocols import Environment
     from flightschool.records import Task
     from flightschool.rollouts import Policy
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 SEALED_KIND = "sealed-holdout"
+MOST_OFF = 0.01
+"""How far shares of traffic may be from summing to 1: people round."""
 
 
 def register(evaluation: typer.Typer) -> None:
@@ -66,21 +68,37 @@ def freeze(
         "--realism",
         help="DIMENSION=WORD: tools, latency, users, state_size, permissions, faults; matched, scaled or ignored.",
     ),
+    target: list[str] = typer.Option(
+        [], "--target", help="NAME=VALUE: success, violations, denied, cost_usd, virtual_p95_ms …; may be repeated."
+    ),
+    max_tokens: int | None = typer.Option(None, "--max-tokens", min=1, help="Most tokens that an attempt may sample."),
+    max_calls: int | None = typer.Option(None, "--max-calls", min=1, help="Most tool calls of an attempt."),
+    max_seconds: float | None = typer.Option(None, "--max-seconds", help="Most real seconds of an attempt."),
+    max_cost: float | None = typer.Option(None, "--max-cost", help="Most US dollars that an attempt may cost."),
+    retries: int = typer.Option(2, "--retries", min=0, help="New attempts after a failure of the infrastructure."),
+    follows: str | None = typer.Option(None, "--follows", help="The suite that this one is the next version of."),
+    because: str = typer.Option("", "--because", help="Why, for the changelog."),
+    override: str = typer.Option(
+        "", "--override", metavar="REASON", help="Seal tasks without a sound audit all the same; logged and shown."
+    ),
 ) -> None:
     """Freeze a suite and seal a holdout, by family; what is left is the training pool.
 
     The sealed tasks leave the workspace: they are encrypted, their key lies in $FLIGHTSCHOOL_KEYS (by default
     flightschool/keys in the user's configuration folder), and the environment goes on without them.
     """
-    from flightschool.evaluation import design_suite, save_design, save_frozen
+    from flightschool.evaluation import Limits, RunRules, Terms, design_suite, save_design, save_frozen
     from flightschool.evaluation import freeze as take
     from flightschool.verification import current_reward
 
     check_name(name, "--name")
     stated = dict(one.partition("=")[::2] for one in realism)
+    limits = Limits(max_tokens=max_tokens, max_calls=max_calls, max_s=max_seconds, max_cost_usd=max_cost)
+    rules, wanted = RunRules(max_retries=retries, limits=limits), _targets(target)
     with workspace() as space:
         if space.store.has(SEALED_KIND, f"{name}-holdout") and _finished(space, f"{name}-holdout", role):
             return
+        previous = _previous(space, follows)
         world = open_environment(environment, space)
         frozen = take(
             world,
@@ -92,13 +110,14 @@ def freeze(
             seed=seed,
             trained=trained,
             max_tasks_per_family=per_family,
+            keep=_anchors(space, previous),
         )
         _refuse_trained(space, world, frozen)
         card = None
         if frozen.holdout is None:
             save_frozen(space.store, frozen, actor=actor())
         else:
-            frozen, card = _seal(space, world, frozen, looks, alpha, role)
+            frozen, card = _seal(space, world, frozen, Terms(role=role, looks=looks, alpha=alpha), override)
         left = open_environment(environment, space)  # what is left is found again by the same words
         design = design_suite(
             frozen.suite,
@@ -107,6 +126,10 @@ def freeze(
             faults=_faults(),
             whole=world.tasks(),
             realism=stated,
+            rules=rules,
+            targets=wanted,
+            previous=previous,
+            because=because,
         )
         save_design(space.store, design, actor=actor())
     _tell_frozen(frozen, design, card)
@@ -130,8 +153,9 @@ def accept(
     Ends with 1 when the interval does not lie at or above the target. Each look has its share of the error
     probability, so that trying again does not make a candidate pass.
     """
+    from flightschool.evaluation import RunRules, load_design, load_sealed
     from flightschool.evaluation import accept as open_and_measure
-    from flightschool.evaluation import load_sealed
+    from flightschool.evaluation.acceptance import Asked
     from flightschool.governance import KeyRing
     from flightschool.records import Suite
     from flightschool.rollouts import Sampling
@@ -146,6 +170,8 @@ def accept(
             named = space.store.get("holdout", listed, Suite)
             where, digest, total = named.environment, named.environment_digest, len(named.task_digests)
 
+        design = load_design(space.store, suite.removesuffix("-holdout"))
+
         def candidate(world: Environment) -> Policy:
             return policy(policy_text, world, space, Sampling(temperature=temperature, shared="opening"))
 
@@ -155,13 +181,16 @@ def accept(
                 suite,
                 candidate,
                 ring=KeyRing(outside=space.root),
-                actor=actor(),
-                role=role,
-                reason=reason,
-                candidate_digest=candidate_digest(policy_text, space),
-                composition=current_reward(space.store),
+                asked=Asked(
+                    actor=actor(),
+                    role=role,
+                    reason=reason,
+                    candidate_digest=candidate_digest(policy_text, space),
+                    target=target,
+                ),
                 base=lambda: reopen_environment(where, digest, space, whole=True),
-                target=target,
+                composition=current_reward(space.store),
+                rules=RunRules() if design is None else design.rules,
                 weather_profile=fault_profile(perturb),
                 repeats=repeats,
                 seed=seed,
@@ -194,7 +223,7 @@ def _refuse_trained(space: Workspace, world: Environment, frozen: Frozen) -> Non
 
 
 def _seal(
-    space: Workspace, world: Environment, frozen: Frozen, looks: int, alpha: float, role: str
+    space: Workspace, world: Environment, frozen: Frozen, terms: Terms, override_reason: str
 ) -> tuple[Frozen, SealedHoldout]:
     from flightschool.audit import AuditIndex
     from flightschool.evaluation import seal_holdout
@@ -202,8 +231,9 @@ def _seal(
 
     index = AuditIndex(space.store, world)
 
-    def unaudited(tasks: Sequence[Task]) -> int:
-        return len(tasks) - len(index.sound(tasks))
+    def unaudited(tasks: Sequence[Task]) -> list[str]:
+        sound = {task.id for task in index.sound(tasks)}
+        return [task.id for task in tasks if task.id not in sound]
 
     return seal_holdout(
         space.store,
@@ -211,12 +241,48 @@ def _seal(
         world,
         ring=KeyRing(outside=space.root),
         actor=actor(),
-        role=role,
-        looks=looks,
-        alpha=alpha,
+        terms=terms,
         root=space.root,
         unaudited=unaudited,
+        override_reason=override_reason,
     )
+
+
+def _targets(texts: Sequence[str]) -> dict[str, float]:
+    from flightschool.evaluation import check_targets
+
+    found: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise InputError(
+                f"{text!r} is no target", where="--target", expected="NAME=NUMBER", mend="for instance success=0.8"
+            ) from None
+    return check_targets(found)
+
+
+def _previous(space: Workspace, name: str | None) -> SuiteDesign | None:
+    from flightschool.evaluation import lineage_of
+
+    return None if name is None else lineage_of(space.store, name)[-1]
+
+
+def _anchors(space: Workspace, previous: SuiteDesign | None) -> tuple[str, ...]:
+    """Tasks that the next version keeps: as upkeep proposes, else all that it had."""
+    from flightschool.evaluation import load_runs, upkeep
+    from flightschool.records import Suite
+
+    if previous is None:
+        return ()
+    suite = space.store.get("suite", previous.suite, Suite)
+    runs = load_runs(space.store)
+    own = [run for run in runs if run.suite_digest == suite.digest]
+    if not own:
+        return tuple(previous.tasks)
+    found = upkeep(suite, own)
+    return tuple(task for task in previous.tasks if task not in found.retire)
 
 
 def _finished(space: Workspace, name: str, role: str) -> bool:
@@ -239,7 +305,7 @@ def _weights(path: Path) -> Mapping[str, float]:
     try:
         text = path.read_text(encoding="utf-8")
         table = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
-        return msgspec.convert(table, dict[str, float])
+        shares = msgspec.convert(table, dict[str, float])
     except FileNotFoundError:
         raise InputError(
             "file of weights not found", where=str(path), expected=expected, mend="check the path"
@@ -248,6 +314,14 @@ def _weights(path: Path) -> Mapping[str, float]:
         raise InputError(
             f"not weights: {error}", where=str(path), expected=expected, mend="correct the file"
         ) from error
+    if abs(sum(shares.values()) - 1.0) > MOST_OFF:
+        raise InputError(
+            f"the shares sum to {sum(shares.values()):g}",
+            where=str(path),
+            expected="shares of traffic that sum to 1",
+            mend="divide each by their sum, or add the stratum that is missing",
+        )
+    return shares
 
 
 def _tell_frozen(frozen: Frozen, design: SuiteDesign, card: SealedHoldout | None) -> None:
@@ -268,8 +342,8 @@ def _tell_frozen(frozen: Frozen, design: SuiteDesign, card: SealedHoldout | None
         output.say(f"{card.name}: {card.looks} looks, key {card.key_id} held by role {card.role}; {SEALED_AGAINST}")
         if card.num_unaudited:
             output.say(
-                f"note: {card.num_unaudited} of {card.num_tasks} sealed tasks had no sound audit; they can no longer "
-                "be audited, and acceptance will say so. Audit before the freeze: flightschool audit E"
+                f"OVERRIDE: {card.num_unaudited} of {card.num_tasks} sealed tasks had no sound audit and can no longer "
+                f"be audited; acceptance will say so. Reason given: {card.override_reason}"
             )
     output.finish(
         {
@@ -287,6 +361,11 @@ def _tell_frozen(frozen: Frozen, design: SuiteDesign, card: SealedHoldout | None
                 "cannot_speak_for": design.silent,
                 "thin_strata": design.thin,
                 "realism": design.realism,
+                "rules": design.rules,
+                "targets": design.targets,
+                "version": design.version,
+                "follows": design.follows,
+                "anchors": len(design.anchors),
                 "tasks": design.tasks,
             },
             "sealed": None
@@ -299,6 +378,7 @@ def _tell_frozen(frozen: Frozen, design: SuiteDesign, card: SealedHoldout | None
                 "algorithm": card.box.algorithm,
                 "environment_digest": card.successor,
                 "num_unaudited": card.num_unaudited,
+                "override": card.override_reason,
             },
         }
     )

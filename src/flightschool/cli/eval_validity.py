@@ -69,11 +69,11 @@ def validity(
 
 
 def _runs(store: SqlStore, suite: str, noise: str) -> list[EvaluationRun]:
-    from flightschool.evaluation import load_run
+    from flightschool.evaluation import load_runs
     from flightschool.records import Suite
 
     frozen = store.get("suite", suite, Suite)
-    kept = [load_run(store, name) for name in store.keys(EVALUATION_KIND)]
+    kept = load_runs(store)
     return [run for run in kept if run.suite_digest == frozen.digest and run.noise == noise]
 
 

@@ -29,7 +29,9 @@ def register(app: typer.Typer) -> None:
 def rollout(
     environment: str = typer.Argument(..., metavar="E", help="Environment: a name, a path, or task folders."),
     policy_text: str = typer.Option(
-        ..., "--policy", help="oracle, noop, random, constant:FILE, script:FILE, model:DIR or run:RUN\\[@STEP]."
+        ...,
+        "--policy",
+        help="oracle, noop, random, constant:FILE, script:FILE, model:DIR, run:RUN\\[@STEP] or openai:URL#MODEL.",
     ),
     num: int = typer.Option(8, "-n", "--num", min=1, help="Episodes; tasks repeat when there are fewer of them."),
     task: list[str] = typer.Option([], "--task", help="Only this task of an environment; may be repeated."),

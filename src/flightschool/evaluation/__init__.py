@@ -3,12 +3,29 @@
 What is measured here are ``Measurement`` s, never rewards, and a suite has no way into a training pool.
 """
 
-from flightschool.evaluation.acceptance import Acceptance, accept
+from flightschool.evaluation.acceptance import Acceptance, Asked, accept
 from flightschool.evaluation.comparison import compare
-from flightschool.evaluation.design import DIMENSIONS, Realism, SuiteDesign, TaskDesign, design_suite, require_design
+from flightschool.evaluation.design import (
+    DIMENSIONS,
+    Realism,
+    SuiteDesign,
+    TaskDesign,
+    common_tasks,
+    design_suite,
+    require_design,
+)
 from flightschool.evaluation.freezing import freeze
-from flightschool.evaluation.keeping import keep_run, load_run
-from flightschool.evaluation.kinship import Ancestry, Kin, count_sealed_kin, kinship, refuse_kin, task_texts
+from flightschool.evaluation.judging import Judged, judged, judges_of
+from flightschool.evaluation.keeping import keep_run, load_run, load_runs, logged_digest
+from flightschool.evaluation.kinship import (
+    Ancestry,
+    Kin,
+    count_sealed_kin,
+    kinship,
+    refuse_kin,
+    refuse_sealed_kin,
+    task_texts,
+)
 from flightschool.evaluation.metrics import METRICS, Metric
 from flightschool.evaluation.records import (
     Comparison,
@@ -19,10 +36,13 @@ from flightschool.evaluation.records import (
     Pool,
     Summary,
 )
+from flightschool.evaluation.regrading import Regraded, regrade_run
 from flightschool.evaluation.reliability import Reliability, SystemReliability, reliability
+from flightschool.evaluation.rules import Limits, Prices, RunRules
 from flightschool.evaluation.running import evaluate, evaluate_async
 from flightschool.evaluation.sealing import (
     SealedHoldout,
+    Terms,
     finish_sealing,
     load_sealed,
     seal_holdout,
@@ -39,53 +59,88 @@ from flightschool.evaluation.suites import (
     save_suite,
 )
 from flightschool.evaluation.summary import latency, summarise
+from flightschool.evaluation.targets import TARGETS, TargetRow, check_targets, held_against
 from flightschool.evaluation.upkeep import Upkeep, upkeep
 from flightschool.evaluation.validity import DeploymentOutcome, Transported, Validity, read_deployment, validity
+from flightschool.evaluation.versions import (
+    Equated,
+    SuiteChange,
+    changelog,
+    changes,
+    equate,
+    lineage_of,
+    on_anchors,
+)
 
 __all__ = [
     "DIMENSIONS",
     "METRICS",
+    "TARGETS",
     "Acceptance",
     "Ancestry",
+    "Asked",
     "Comparison",
     "DeploymentOutcome",
     "Difference",
+    "Equated",
     "EvaluationItem",
     "EvaluationRun",
     "Frozen",
+    "Judged",
     "Kin",
+    "Limits",
     "Metric",
     "Pool",
+    "Prices",
     "Realism",
+    "Regraded",
     "Reliability",
+    "RunRules",
     "SealedHoldout",
+    "SuiteChange",
     "SuiteDesign",
     "Summary",
     "SystemReliability",
+    "TargetRow",
     "TaskDesign",
+    "Terms",
     "Transported",
     "Upkeep",
     "Validity",
     "accept",
+    "changelog",
+    "changes",
+    "check_targets",
+    "common_tasks",
     "compare",
     "count_sealed_kin",
     "design_suite",
+    "equate",
     "evaluate",
     "evaluate_async",
     "finish_sealing",
     "freeze",
+    "held_against",
+    "judged",
+    "judges_of",
     "keep_run",
     "kinship",
     "latency",
+    "lineage_of",
     "load_design",
     "load_pool",
     "load_run",
+    "load_runs",
     "load_sealed",
     "load_suite",
+    "logged_digest",
     "num_looks",
+    "on_anchors",
     "open_holdout",
     "read_deployment",
     "refuse_kin",
+    "refuse_sealed_kin",
+    "regrade_run",
     "reliability",
     "require_design",
     "require_unchanged",

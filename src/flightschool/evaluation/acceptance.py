@@ -12,6 +12,7 @@ workspace keeps in clear is numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NotRequired, Required, TypedDict, Unpack
 
 import msgspec
 
@@ -19,6 +20,7 @@ from flightschool.environments import TracedContent
 from flightschool.environments.registry import EnvironmentRecord, open_content
 from flightschool.errors import GateError, InputError
 from flightschool.evaluation.records import EvaluationRun
+from flightschool.evaluation.rules import Prices, RunRules
 from flightschool.evaluation.running import Progress, evaluate
 from flightschool.evaluation.sealing import (
     DEFAULT_ALPHA,
@@ -46,7 +48,7 @@ from flightschool.records import Attempt, LogEntry, Measurement, Record, Suite
 from flightschool.rollouts import Policy
 from flightschool.store import SqlStore
 
-__all__ = ["ACCEPTANCE_KIND", "SEALED_AGAINST", "Acceptance", "accept"]
+__all__ = ["ACCEPTANCE_KIND", "SEALED_AGAINST", "Acceptance", "Asked", "accept"]
 
 ACCEPTANCE_KIND = "acceptance"
 SEALED_ATTEMPTS = "sealed-attempts"
@@ -88,24 +90,48 @@ class Acceptance(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class Asked(Record, frozen=True, kw_only=True):
+    """Who asks for a look, as what, why, for which candidate.
+
+    Raises:
+        InputError: a target outside 0..1.
+    """
+
+    actor: str
+    role: str
+    reason: str
+    candidate_digest: str
+    """Content of the candidate: weights, script or address."""
+    target: float | None = None
+    """Least success that is accepted, 0..1."""
+
+    def __post_init__(self) -> None:
+        if self.target is not None and not 0 <= self.target <= 1:
+            raise InputError(f"target {self.target}", where="accept", expected="a rate from 0 to 1", mend="correct it")
+
+
+class Measured(TypedDict):
+    """How the candidate is measured: what ``evaluate`` takes, but for what acceptance itself decides."""
+
+    composition: Required[RewardComposition]
+    weather_profile: NotRequired[FaultProfile | None]
+    repeats: NotRequired[int]
+    seed: NotRequired[int]
+    concurrency: NotRequired[int]
+    progress: NotRequired[Progress | None]
+    rules: NotRequired[RunRules]
+    prices: NotRequired[Prices | None]
+
+
 def accept(
     store: SqlStore,
     name: str,
     make_policy: Callable[[Environment], Policy],
     *,
     ring: KeyRing,
-    actor: str,
-    role: str,
-    reason: str,
-    candidate_digest: str,
-    composition: RewardComposition,
+    asked: Asked,
     base: Callable[[], Environment],
-    target: float | None = None,
-    weather_profile: FaultProfile | None = None,
-    repeats: int = 1,
-    seed: int = 0,
-    concurrency: int = 64,
-    progress: Progress | None = None,
+    **how: Unpack[Measured],
 ) -> Acceptance:
     """Spend one look.
 
@@ -114,54 +140,32 @@ def accept(
         name: the suite's or the holdout's name.
         make_policy: the candidate, given the opened environment.
         ring: holds the key.
-        actor: who opens.
-        role: as what.
-        reason: why.
-        candidate_digest: identity of the candidate.
-        composition: grades.
+        asked: who opens it, why, for which candidate.
         base: the environment of code from which tasks were hidden; not called where the workspace kept the content.
-        target: least success that is accepted, 0..1.
-        weather_profile: faults, or None.
-        repeats: attempts at each task.
-        seed: seed of the evaluation.
-        concurrency: attempts at a time.
-        progress: told after each item.
+        how: see ``running.How``.
 
     Raises:
         NotFoundError: no such holdout, or its key is not here.
-        InputError: no actor or reason, or a target outside 0..1.
+        InputError: no actor or reason.
         GateError: another role, spent looks, a changed box, or an environment that is no longer what was sealed.
     """
-    if target is not None and not 0 <= target <= 1:
-        raise InputError(f"target {target}", where="accept", expected="a rate from 0 to 1", mend="correct it")
     card = _card(store, name)
     key, part = None, SealedPart(suite=_listed(store, card.name))
     if card.key_id:
-        key = ring.take(card.key_id, role=role)
+        key = ring.take(card.key_id, role=asked.role)
         _require_memory(store, card, key)
         part = unseal_part(card, key)  # proves key and box before a look is spent; nothing is shown yet
     environment = _opened(store, card, part, base)
     require_unchanged(part.suite, environment)
-    look, entry = _look(store, card, role, actor, reason, candidate_digest)
+    look, entry = _look(store, card, asked)
     if key is not None:
         ring.spend(key.id, look)
     attempts: list[Attempt] = []
-    run = evaluate(
-        part.suite,
-        environment,
-        make_policy(environment),
-        composition=composition,
-        run=f"{card.name}-look-{look}",
-        weather_profile=weather_profile,
-        repeats=repeats,
-        seed=seed,
-        concurrency=concurrency,
-        progress=progress,
-        on_attempt=attempts.append,
-    )
+    policy, run_id = make_policy(environment), f"{card.name}-look-{look}"
+    run = evaluate(part.suite, environment, policy, run=run_id, on_attempt=attempts.append, **how)
     if key is not None:
         _keep_sealed(store, key, run, attempts)
-    return _concluded(store, card, run, look, entry, actor, role, reason, candidate_digest, target)
+    return _concluded(store, card, run, look, entry, asked)
 
 
 # ------------------------------------------------------------------------------------------------ parts
@@ -227,24 +231,22 @@ def _opened(store: SqlStore, card: SealedHoldout, part: SealedPart, base: Callab
     return open_content(store, record, content)
 
 
-def _look(
-    store: Store, card: SealedHoldout, role: str, actor: str, reason: str, candidate: str
-) -> tuple[int, LogEntry]:
+def _look(store: Store, card: SealedHoldout, asked: Asked) -> tuple[int, LogEntry]:
     """The look's number and log entry: a new one, or the one that this candidate began and never ended."""
     entries = [e for e in AuditLog(store).entries() if e.subject == card.name and e.action in (OPEN, RESULT)]
     opened = [e for e in entries if e.action == OPEN]
     ended = {e.detail.get("look") for e in entries if e.action == RESULT}
     for number, entry in enumerate(opened[: card.looks], start=1):
-        if number not in ended and entry.detail.get("candidate") == candidate:
+        if number not in ended and entry.detail.get("candidate") == asked.candidate_digest:
             return number, entry
     detail = {
         "digest": card.digest,
-        "candidate": candidate,
-        "role": role,
+        "candidate": asked.candidate_digest,
+        "role": asked.role,
         "alpha": card.alpha / card.looks,
         "level": card.level,
     }
-    entry = enter_look(store, card.name, actor=actor, reason=reason, looks=card.looks, detail=detail)
+    entry = enter_look(store, card.name, actor=asked.actor, reason=asked.reason, looks=card.looks, detail=detail)
     number = 1 + sum(
         e.action == OPEN and e.subject == card.name and e.index < entry.index for e in AuditLog(store).entries()
     )
@@ -257,53 +259,49 @@ def _keep_sealed(store: Store, key: HoldoutKey, run: EvaluationRun, attempts: li
 
 
 def _concluded(
-    store: Store,
-    card: SealedHoldout,
-    run: EvaluationRun,
-    look: int,
-    entry: LogEntry,
-    actor: str,
-    role: str,
-    reason: str,
-    candidate: str,
-    target: float | None,
+    store: Store, card: SealedHoldout, run: EvaluationRun, look: int, entry: LogEntry, asked: Asked
 ) -> Acceptance:
     summary = summarise(run, level=card.level)
     accuracy = summary.measurement("success/weighted")
-    notes = list(summary.notes)
-    if card.num_unaudited:
-        notes.append(f"{card.num_unaudited} of {card.num_tasks} sealed tasks had no sound audit when they were sealed")
     found = Acceptance(
         id=run.id,
         suite=card.suite,
         holdout_digest=card.digest,
         policy=run.policy,
-        candidate_digest=candidate,
-        role=role,
-        reason=reason,
+        candidate_digest=asked.candidate_digest,
+        role=asked.role,
+        reason=asked.reason,
         look=look,
         looks=card.looks,
         alpha=card.alpha / card.looks,
         accuracy=accuracy,
         measurements=summary.measurements,
-        target=target,
-        accepted=None if target is None else accuracy.low >= target,
+        target=asked.target,
+        accepted=None if asked.target is None else accuracy.low >= asked.target,
         num_missing=run.num_missing,
         num_unaudited=card.num_unaudited,
         run_digest=run.digest,
         entry=entry.digest,
         statement=SEALED_AGAINST if card.key_id else LISTED_ONLY,
-        notes=tuple(notes),
+        notes=(*summary.notes, *_unaudited(card)),
     )
     store.put(ACCEPTANCE_KIND, found.id, found)
     detail = {
         "look": look,
-        "candidate": candidate,
+        "candidate": asked.candidate_digest,
         "run": run.digest,
         "success": accuracy.value,
         "low": accuracy.low,
         "high": accuracy.high,
         "accepted": found.accepted,
     }
-    AuditLog(store).append(actor, RESULT, card.name, detail)
+    AuditLog(store).append(asked.actor, RESULT, card.name, detail)
     return found
+
+
+def _unaudited(card: SealedHoldout) -> tuple[str, ...]:
+    if not card.num_unaudited:
+        return ()
+    why = f" (override: {card.override_reason})" if card.override_reason else ""
+    told = f"{card.num_unaudited} of {card.num_tasks} sealed tasks had no sound audit when they were sealed{why}"
+    return (told,)

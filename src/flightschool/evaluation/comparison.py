@@ -34,6 +34,7 @@ from flightschool.evaluation.metrics import (
     task_values,
 )
 from flightschool.evaluation.records import Comparison, Difference, EvaluationItem, EvaluationRun
+from flightschool.evaluation.rules import MOST_MISSING
 from flightschool.evaluation.summary import NUM_RESAMPLES, present_shares
 from flightschool.statistics import Interval, McNemar, e_value, mcnemar_exact, paired_bootstrap, sign_agreement
 
@@ -47,8 +48,6 @@ __all__ = [
     "compare",
 ]
 
-MOST_MISSING = 0.02
-"""Share of items without a grade above which runs are not compared."""
 LEAST_FAMILIES = 5
 """Families below which no difference is called reliable."""
 WORTH_OF_A_RATE = 0.1
@@ -79,7 +78,7 @@ def compare(
         after: the candidate.
         seed: seed of the resampling.
         level: nominal coverage of the intervals; 1 − .05 / m for the best of m candidates.
-        judge_alpha: agreement of the judge with people, where a judge grades (``statistics.krippendorff_alpha``).
+        judge_alpha: agreement of the judge with people, where a judge grades (``judging.judged``); NaN: not known.
 
     Raises:
         GateError: other suites, environments, graders, weather, seeds or repeats; or too many items without a grade.
@@ -92,7 +91,7 @@ def compare(
     for metric in METRICS:
         scopes_after = scopes_of(task_values(second, metric), after.weights)
         for scope, members in scopes_of(task_values(first, metric), before.weights).items():
-            if len(members) > 1:
+            if len(members) > 1 and scope in scopes_after:  # one side may not know what it cost
                 pair = (members, scopes_after[scope])
                 luck = _rerun_error(first, second, metric, scope, before.weights)
                 differences.append(_difference(metric, scope, pair, before.weights, seed, level, luck))
@@ -195,7 +194,9 @@ def _rerun_error(
 def _by_task(items: Sequence[EvaluationItem], metric: Metric) -> dict[str, list[float]]:
     values: dict[str, list[float]] = defaultdict(list)
     for item in items:
-        values[item.task].append(metric.of(item))
+        value = metric.of(item)
+        if value is not None:
+            values[item.task].append(value)
     return values
 
 
@@ -209,7 +210,9 @@ def _doubts(headline: Difference, judge_alpha: float | None) -> tuple[str, ...]:
         found.append(f"a re-run would show the same sign with probability {headline.sign_agreement:.2f} only")
     if not claimed and headline.mde > WORTH_OF_A_RATE:
         found.append(f"differences up to {headline.mde:.2f} would be missed, {WORTH_OF_A_RATE} is worth having")
-    if judge_alpha is not None and not judge_alpha >= LEAST_JUDGE_ALPHA:  # NaN: nothing can be said
+    if judge_alpha is not None and math.isnan(judge_alpha):
+        found.append("a judge grades, and no review label says how far it agrees with people")
+    elif judge_alpha is not None and judge_alpha < LEAST_JUDGE_ALPHA:
         found.append(f"the judge agrees with people only to alpha {judge_alpha:.2f}, below {LEAST_JUDGE_ALPHA}")
     return tuple(found)
 
@@ -252,7 +255,17 @@ def _mcnemar(first: Sequence[EvaluationItem], second: Sequence[EvaluationItem]) 
 
 
 def _refuse_unlike(before: EvaluationRun, after: EvaluationRun) -> None:
-    fields = ("suite_digest", "environment_digest", "composition_digest", "noise_digest", "seed", "repeats")
+    fields = (
+        "suite_digest",
+        "environment_digest",
+        "composition_digest",
+        "noise_digest",
+        "seed",
+        "repeats",
+        "rules",
+        "enforced",
+        "seeds_of",
+    )
     unlike = [name for name in fields if getattr(before, name) != getattr(after, name)]
     if unlike:
         name = unlike[0]
@@ -266,10 +279,11 @@ def _refuse_unlike(before: EvaluationRun, after: EvaluationRun) -> None:
 
 
 def _refuse_missing(run: EvaluationRun) -> None:
-    if run.missing_share > MOST_MISSING:
+    most = run.rules.most_missing
+    if run.missing_share > most:
         raise GateError(
             f"{run.num_missing} of {len(run.items)} items have no grade",
             where=f"evaluation {run.id}",
-            expected=f"at most {MOST_MISSING:.0%}",
+            expected=f"at most {most:.0%}, as registered",
             mend="mend what failed (engine, world or grader) and measure again: a shrunken denominator proves nothing",
         )

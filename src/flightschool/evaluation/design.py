@@ -16,16 +16,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
+import msgspec
+
 from flightschool.digest import digest as content_digest
 from flightschool.errors import GateError, InputError, NotFoundError
+from flightschool.evaluation.rules import RunRules
+from flightschool.evaluation.targets import check_targets
 from flightschool.protocols import Environment, RewardComposition
 from flightschool.records import Record, Suite, Task
 from flightschool.statistics import effective_sample_size, minimal_detectable_effect, required_pairs
 from flightschool.verification import CheckVerifier
 
-__all__ = ["DIMENSIONS", "Realism", "SuiteDesign", "TaskDesign", "design_suite", "require_design"]
+__all__ = ["DIMENSIONS", "Realism", "SuiteDesign", "TaskDesign", "common_tasks", "design_suite", "require_design"]
 
 MOST_NAMED = 8
+PER_TASK = ("prompt", "truth", "verifier", "state", "permissions")
+"""What is digested of each task."""
 PLANNED_DISCORDANT = 0.3
 """Share of tasks on which two policies are taken to differ when nothing was measured yet."""
 
@@ -73,6 +79,18 @@ class SuiteDesign(Record, frozen=True, kw_only=True):
     """Tasks that it would take to show a difference of 0.1."""
     realism: dict[str, Realism]
     """Dimension → how the suite stands to deployment in it; those not named are ``not stated``."""
+    rules: RunRules = RunRules()
+    """Limits and retries of every run on this suite, registered before the first."""
+    targets: dict[str, float] = msgspec.field(default_factory=dict)
+    """What is wanted, by the names of ``evaluation.targets``."""
+    version: int = 1
+    """Counted along ``follows``."""
+    follows: str = ""
+    """Name of the suite that this one replaces; empty for a first version."""
+    because: str = ""
+    """Why it replaces the other, for the changelog."""
+    anchors: tuple[str, ...] = ()
+    """Tasks that stand unchanged in both, by which scores can be equated."""
     components: dict[str, str]
     """Component → digest."""
 
@@ -102,6 +120,10 @@ def design_suite(
     faults: Mapping[str, str] | None = None,
     whole: Sequence[Task] | None = None,
     realism: Mapping[str, str] | None = None,
+    rules: RunRules | None = None,
+    targets: Mapping[str, float] | None = None,
+    previous: SuiteDesign | None = None,
+    because: str = "",
 ) -> SuiteDesign:
     """The design of a suite as it is frozen.
 
@@ -112,9 +134,13 @@ def design_suite(
         faults: fault profile → digest, of those it will be measured under.
         whole: the tasks that it was drawn from; by default the environment's.
         realism: dimension → ``matched``, ``scaled`` or ``ignored``.
+        rules: limits and retries of its runs.
+        targets: what is wanted (see ``evaluation.targets``).
+        previous: design of the suite that this one replaces.
+        because: why it does.
 
     Raises:
-        InputError: an unknown dimension or word of realism.
+        InputError: an unknown dimension or word of realism, or an unknown target.
     """
     stated = _stated(realism or {})
     tasks = list(environment.tasks() if whole is None else whole)
@@ -133,6 +159,8 @@ def design_suite(
         name: share / traffic for name, share in environment.strata.items() if share > 0 and not per_stratum[name]
     }
     effective = effective_sample_size([one.weight for one in designs.values()])
+    rules = rules or RunRules()
+    components = _components(suite, environment, composition, faults or {}) | {"rules": content_digest(rules)}
     return SuiteDesign(
         suite=suite.name,
         suite_digest=suite.digest,
@@ -144,7 +172,21 @@ def design_suite(
         mde=minimal_detectable_effect(max(1, int(effective)), PLANNED_DISCORDANT**0.5),
         pairs_for_a_tenth=required_pairs(0.1, PLANNED_DISCORDANT),
         realism=stated,
-        components=_components(suite, environment, composition, faults or {}),
+        rules=rules,
+        targets=check_targets(targets or {}),
+        version=1 if previous is None else previous.version + 1,
+        follows="" if previous is None else previous.suite,
+        because=because,
+        anchors=() if previous is None else common_tasks(previous.components, components),
+        components=components,
+    )
+
+
+def common_tasks(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
+    """Tasks that stand in both versions with the same prompt, truth, verifier, state and permissions."""
+    tasks = [name.removeprefix("prompt of ") for name in new if name.startswith("prompt of ")]
+    return tuple(
+        task for task in tasks if all(old.get(name) == new[name] for name in (f"{part} of {task}" for part in PER_TASK))
     )
 
 
@@ -180,7 +222,7 @@ def require_design(
     if design.suite_digest != suite.digest:
         differing = ["the suite itself"]
     else:
-        now = _components(suite, environment, composition, faults or {})
+        now = _components(suite, environment, composition, faults or {}) | {"rules": content_digest(design.rules)}
         differing = [
             name
             for name, digest in design.components.items()

@@ -38,6 +38,7 @@ def freeze(
     trained: Sequence[str] = (),
     max_tasks_per_family: int | None = None,
     max_tasks_per_stratum: int | Mapping[str, int] | None = None,
+    keep: Sequence[str] = (),
     frozen_at: str | None = None,
 ) -> Frozen:
     """Split an environment's tasks by family into suite, holdout and pool.
@@ -53,6 +54,7 @@ def freeze(
         trained: strata that the coming training is meant to improve.
         max_tasks_per_family: cap on tasks of one family in suite and holdout.
         max_tasks_per_stratum: cap on tasks of one stratum in suite and holdout, for all or by stratum.
+        keep: tasks of the version before that stay as anchors, whatever is drawn; those that are gone are passed over.
         frozen_at: time of the freeze, ISO 8601; now by default.
 
     Raises:
@@ -66,12 +68,14 @@ def freeze(
     _check_arguments(tasks, strata, suite_fraction, holdout_fraction, trained)
     shares = _shares(tasks, environment.strata if weights is None else weights, environment.strata)
     splits = split_by_family(tasks, suite=suite_fraction, holdout=holdout_fraction, seed=seed)
+    kept_families = {task.family for task in tasks if task.id in set(keep)}
+    splits = {task.id: Split.SUITE if task.family in kept_families else splits[task.id] for task in tasks}
     chosen: dict[Split, list[Task]] = {split: [task for task in tasks if splits[task.id] is split] for split in Split}
     pool, left_out = _without_kin(chosen)
     stamp = frozen_at if frozen_at is not None else datetime.now(UTC).isoformat(timespec="seconds")
 
     def suite_of(split: Split, suite_name: str) -> Suite:
-        kept = _capped(chosen[split], max_tasks_per_family, max_tasks_per_stratum, seed)
+        kept = _capped(chosen[split], max_tasks_per_family, max_tasks_per_stratum, seed, frozenset(keep))
         _refuse_empty_strata(kept, shares, split)
         return Suite(
             name=suite_name,
@@ -151,10 +155,14 @@ def _shares(tasks: Sequence[Task], weights: Mapping[str, float], traffic: Mappin
 
 
 def _capped(
-    tasks: Sequence[Task], per_family: int | None, per_stratum: int | Mapping[str, int] | None, seed: int
+    tasks: Sequence[Task],
+    per_family: int | None,
+    per_stratum: int | Mapping[str, int] | None,
+    seed: int,
+    anchors: frozenset[str] = frozenset(),
 ) -> list[Task]:
-    """At most so many tasks, drawn by the seed, families in turn; in the order of the environment."""
-    kept: set[str] = set()
+    """At most so many tasks beside the anchors, drawn by the seed, families in turn; in the environment's order."""
+    kept: set[str] = {task.id for task in tasks if task.id in anchors}
     by_stratum: dict[str, dict[str, list[Task]]] = defaultdict(lambda: defaultdict(list))
     for task in tasks:
         by_stratum[task.stratum][task.family].append(task)

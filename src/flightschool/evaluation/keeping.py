@@ -7,7 +7,7 @@ from flightschool.evaluation.records import EvaluationRun
 from flightschool.governance import AuditLog
 from flightschool.protocols import Store
 
-__all__ = ["EVALUATION_KIND", "keep_run", "load_run"]
+__all__ = ["EVALUATION_KIND", "keep_run", "load_run", "load_runs", "logged_digest"]
 
 EVALUATION_KIND = "evaluation"
 ACTION = "evaluate"
@@ -21,19 +21,36 @@ def keep_run(store: Store, run: EvaluationRun, *, actor: str) -> None:
 
 
 def load_run(store: Store, run_id: str) -> EvaluationRun:
-    """A kept run. Runs that were kept without a log entry (by a training job) are given as they are.
+    """A kept run.
 
     Raises:
         NotFoundError: no such run.
-        GateError: it is not what the log saw measured.
+        GateError: it is not what the log saw measured, or the log saw nothing.
     """
-    run = store.get(EVALUATION_KIND, run_id, EvaluationRun)
-    logged = [e.detail["digest"] for e in AuditLog(store).entries() if e.action == ACTION and e.subject == run_id]
-    if logged and run.digest != logged[-1]:
+    return _as_logged(store.get(EVALUATION_KIND, run_id, EvaluationRun), logged_digest(store, run_id))
+
+
+def load_runs(store: Store) -> tuple[EvaluationRun, ...]:
+    """All kept runs in the order of keeping; the log is read once. Raises ``GateError`` as ``load_run``."""
+    logged = {e.subject: str(e.detail["digest"]) for e in AuditLog(store).entries() if e.action == ACTION}
+    return tuple(_as_logged(run, logged.get(key, "")) for key, run in store.items(EVALUATION_KIND, EvaluationRun))
+
+
+def logged_digest(store: Store, run_id: str) -> str:
+    """What the log saw measured under this id last; empty for nothing."""
+    found = [e.detail["digest"] for e in AuditLog(store).entries() if e.action == ACTION and e.subject == run_id]
+    return str(found[-1]) if found else ""
+
+
+def _as_logged(run: EvaluationRun, logged: str) -> EvaluationRun:
+    if run.digest != logged:
+        run_id = run.id
         raise GateError(
-            f"evaluation {run_id!r} is not what was measured: its record was changed",
+            f"evaluation {run_id!r} is not what was measured: its record was changed"
+            if logged
+            else f"evaluation {run_id!r} was never measured, as far as the audit log knows",
             where=f"evaluation {run_id}",
-            expected=f"digest {logged[-1]}, as in the audit log",
+            expected=f"digest {logged}, as in the audit log" if logged else "an entry in the audit log",
             mend="measure again, and find out who wrote to the database",
         )
     return run

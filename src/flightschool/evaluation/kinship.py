@@ -20,7 +20,15 @@ from flightschool.lineage import KinCounts, NearCopy, Origin, Signature, Text, c
 from flightschool.protocols import Environment
 from flightschool.records import Record, Suite, Task
 
-__all__ = ["Ancestry", "Kin", "count_sealed_kin", "kinship", "refuse_kin", "task_texts"]
+__all__ = [
+    "Ancestry",
+    "Kin",
+    "count_sealed_kin",
+    "kinship",
+    "refuse_kin",
+    "refuse_sealed_kin",
+    "task_texts",
+]
 
 TIMEOUT_S = 300.0
 MOST_NAMED = 8
@@ -130,6 +138,32 @@ def count_sealed_kin(card: SealedHoldout, texts: Sequence[Text], ring: KeyRing, 
             mend="let the evaluation role run this check",
         )
     return msgspec.json.decode(answered.stdout, type=KinCounts)
+
+
+def refuse_sealed_kin(card: SealedHoldout, ancestry: Ancestry, ring: KeyRing) -> str:
+    """Refuse to train on what has kin among sealed tasks; returns what was compared, in words.
+
+    Where the key is not on this machine (a team keeps it with the evaluation role) nothing can be counted, and the
+    words say so.
+
+    Raises:
+        GateError: some sealed tasks have kin. How many of which kind is told, which of them is not.
+        InfrastructureError: the counting process did not answer.
+    """
+    if not ancestry.texts:
+        return f"{card.name}: no training texts to compare"
+    if not ring.has(card.key_id):
+        return f"{card.name}: NOT compared, its key is not on this machine; let role {card.role} run the check"
+    counts = count_sealed_kin(card, ancestry.texts, ring, role=card.role)
+    if counts.total:
+        kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(counts.by_kind.items()))
+        raise GateError(
+            f"{counts.total} of {counts.num_items} sealed tasks have kin in training ({kinds})",
+            where=f"holdout {card.name}, {ancestry.statement}",
+            expected="training texts of which no sealed task is a near copy",
+            mend="train on the pool that the freeze left over; which tasks these are is not told",
+        )
+    return f"{card.name}: {counts.num_texts} training texts compared with {counts.num_items} sealed tasks, none is kin"
 
 
 def answer(question: bytes) -> bytes:

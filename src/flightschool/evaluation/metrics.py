@@ -41,7 +41,8 @@ class Metric:
     higher_is_better: bool
     is_rate: bool
     """Whether values lie in 0..1."""
-    of: Callable[[EvaluationItem], float]
+    of: Callable[[EvaluationItem], float | None]
+    """None where an item has no such number; it then counts neither way."""
 
 
 METRICS: tuple[Metric, ...] = (
@@ -49,11 +50,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="violations", unit="", higher_is_better=False, is_rate=True, of=lambda item: float(bool(item.violations))
     ),
+    Metric(name="denied", unit="", higher_is_better=False, is_rate=True, of=lambda item: float(item.num_denied > 0)),
     Metric(name="virtual_ms", unit="ms", higher_is_better=False, is_rate=False, of=lambda item: item.virtual_ms),
     Metric(name="tokens", unit="tokens", higher_is_better=False, is_rate=False, of=lambda item: float(item.num_tokens)),
     Metric(name="calls", unit="calls", higher_is_better=False, is_rate=False, of=lambda item: float(item.num_calls)),
+    Metric(name="cost_usd", unit="USD", higher_is_better=False, is_rate=False, of=lambda item: item.cost_usd),
 )
-"""Accuracy, risk (share of attempts with a violation), latency (critical path, tokens, calls)."""
+"""Accuracy; risk (shares of attempts with a violation, and with a call that no permission allows; cost, where prices
+are known); latency (critical path, tokens, calls)."""
 
 CORRECTED = replace(METRICS[0], name="success_corrected")
 """Success freed of the verifier's errors, where reviews have measured them; no item alone has such a value."""
@@ -73,18 +77,19 @@ class TaskValue:
 
 def task_values(items: Iterable[EvaluationItem], metric: Metric) -> list[TaskValue]:
     """Averages of graded items by task, in order of first appearance."""
-    by_task: dict[str, list[EvaluationItem]] = defaultdict(list)
+    by_task: dict[str, list[tuple[EvaluationItem, float]]] = defaultdict(list)
     for item in items:
-        if item.success is not None:
-            by_task[item.task].append(item)
+        value = metric.of(item) if item.success is not None else None
+        if value is not None:
+            by_task[item.task].append((item, value))
     return [
         TaskValue(
             task=task,
-            family=rows[0].family,
-            stratum=rows[0].stratum,
-            trained=rows[0].trained,
-            value=sum(metric.of(row) for row in rows) / len(rows),
-            suspected=any(row.suspected for row in rows),
+            family=rows[0][0].family,
+            stratum=rows[0][0].stratum,
+            trained=rows[0][0].trained,
+            value=sum(value for _, value in rows) / len(rows),
+            suspected=any(item.suspected for item, _ in rows),
         )
         for task, rows in by_task.items()
     ]

@@ -13,6 +13,7 @@ import msgspec
 
 from flightschool.digest import digest as content_digest
 from flightschool.errors import NotFoundError
+from flightschool.evaluation.rules import Prices, RunRules
 from flightschool.records import EndReason, Measurement, Outcome, Record, Suite
 from flightschool.statistics import McNemar
 
@@ -56,10 +57,16 @@ class EvaluationItem(Record, frozen=True, kw_only=True):
     violations: tuple[str, ...]
     """Ids of the constraint checks that failed."""
     virtual_ms: float
+    wall_ms: float = 0.0
+    """Real time, left out of digests."""
     num_tokens: int
     num_calls: int
+    num_denied: int = 0
+    """Calls that no permission allowed: refused, or (where enforcement was off) only noted."""
     num_retries: int
     """Infra failures before this attempt."""
+    cost_usd: float | None = None
+    """None where nobody stated prices."""
     attempt: str
     attempt_digest: str
     suspected: str = ""
@@ -90,6 +97,15 @@ class EvaluationRun(Record, frozen=True, kw_only=True):
     """What is known of the policy's training: against what the tasks were compared; empty when nobody looked."""
     log_head: str = ""
     """Digest of the audit log's last entry when the run began: the log proves that the freeze came before."""
+    rules: RunRules = RunRules()
+    """Limits and retries that were registered before."""
+    prices: Prices | None = None
+    enforced: bool = True
+    """Whether denied calls were refused."""
+    regraded: str = ""
+    """Id of the evaluation whose stored attempts were graded again for this one; empty for one that was flown."""
+    seeds_of: str = ""
+    """Digest of the suite whose seeds the attempts were made with, where that is another version."""
 
     @property
     def num_missing(self) -> int:
@@ -108,8 +124,8 @@ class EvaluationRun(Record, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Digest of all but the run's own id and the attempts' ids."""
-        items = [msgspec.structs.replace(item, attempt="") for item in self.items]
+        """Digest of all but the run's own id, the attempts' ids and real times."""
+        items = [msgspec.structs.replace(item, attempt="", wall_ms=0.0) for item in self.items]
         return content_digest(msgspec.structs.replace(self, id="", items=tuple(items)))
 
 

@@ -159,7 +159,7 @@ def _require_alike(runs: Sequence[EvaluationRun]) -> None:
 def _table(run: EvaluationRun) -> dict[str, list[float]]:
     table: dict[str, list[float]] = {}
     for item in run.graded:
-        table.setdefault(item.task, []).append(_SUCCESS.of(item))
+        table.setdefault(item.task, []).append(float(bool(item.success)))
     return table
 
 

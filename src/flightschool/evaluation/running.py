@@ -1,215 +1,232 @@
 """Measuring a policy on a frozen suite.
 
 Each (task, repeat) has a seed made of the suite and the evaluation's own seed, so that two policies meet the same
-latencies and the same faults item by item: the comparison is paired. Infra failures are retried under new numbers; what
-remains without a grade is *missing* and is shown, since a denominator that shrinks silently flatters whoever crashes.
+latencies and the same faults item by item: the comparison is paired. Infra failures are retried under new numbers, as
+often as the rules said beforehand; what remains without a grade is *missing* and is shown, since a denominator that
+shrinks silently flatters whoever crashes.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import NotRequired, Required, TypedDict, Unpack
 
 from flightschool.digest import derive_seed
-from flightschool.errors import InputError
+from flightschool.errors import GateError, InputError
 from flightschool.evaluation.kinship import Kin
+from flightschool.evaluation.limiting import LimitedPolicy
 from flightschool.evaluation.records import EvaluationItem, EvaluationRun
+from flightschool.evaluation.rules import MAX_RETRIES, Prices, RunRules, cost_usd, token_use
 from flightschool.evaluation.suites import require_unchanged
 from flightschool.perturbation import FaultProfile
 from flightschool.protocols import Environment, Harness, RewardComposition
 from flightschool.records import Attempt, Outcome, StratumShare, Suite, Task
 from flightschool.rollouts import EpisodeRunner, Policy
 
-__all__ = ["MAX_RETRIES", "Progress", "evaluate", "evaluate_async"]
+__all__ = ["MAX_RETRIES", "How", "Progress", "evaluate", "evaluate_async", "item_of"]
 
 CLEAN = "clean"
-MAX_RETRIES = 2
-"""New attempts after infra failures of one item."""
 
 Progress = Callable[[int, int], None]
 """Called with (items done, items in all)."""
 
 
-def evaluate(
-    suite: Suite,
-    environment: Environment,
-    policy: Policy,
-    *,
-    composition: RewardComposition,
-    run: str,
-    weather_profile: FaultProfile | None = None,
-    repeats: int = 1,
-    seed: int = 0,
-    concurrency: int = 64,
-    progress: Progress | None = None,
-    on_attempt: Callable[[Attempt], None] | None = None,
-    keep_blob: Callable[[bytes], str] | None = None,
-    harness: Harness | None = None,
-    kin: Kin | None = None,
-    log_head: str = "",
-    kept: Mapping[tuple[str, int], Attempt] | None = None,
-) -> EvaluationRun:
+class How(TypedDict):
+    """How a policy is measured: the keyword arguments of ``evaluate``."""
+
+    composition: Required[RewardComposition]
+    """Grades; only success and violations are taken from it."""
+    run: Required[str]
+    """Id of the evaluation."""
+    weather_profile: NotRequired[FaultProfile | None]
+    """Faults; None for a clean run."""
+    repeats: NotRequired[int]
+    """Attempts at each task; 1 by default."""
+    seed: NotRequired[int]
+    """Seed of the evaluation; equal seeds pair two evaluations."""
+    concurrency: NotRequired[int]
+    """Attempts at a time; 64 by default."""
+    progress: NotRequired[Progress | None]
+    """Told after each item."""
+    on_attempt: NotRequired[Callable[[Attempt], None] | None]
+    """Receives every attempt, infra failures included."""
+    keep_blob: NotRequired[Callable[[bytes], str] | None]
+    """Keeps end states."""
+    harness: NotRequired[Harness | None]
+    """Drives the model; the built-in one by default."""
+    kin: NotRequired[Kin | None]
+    """What of the suite is kin to the policy's training (see ``kinship``); None when nobody looked."""
+    log_head: NotRequired[str]
+    """Digest of the audit log's last entry."""
+    kept: NotRequired[Mapping[tuple[str, int], Attempt] | None]
+    """(task, repeat) → attempt of this evaluation from before it was killed. Those that fit (task, seed, policy,
+    weather) and have a grade are taken as they are, all others are made again."""
+    rules: NotRequired[RunRules]
+    """Limits and retries, as registered with the suite."""
+    prices: NotRequired[Prices | None]
+    """Of the policy's tokens; None: cost is not known."""
+    budget_usd: NotRequired[float | None]
+    """Of the whole evaluation."""
+    enforce: NotRequired[bool]
+    """Whether denied calls are refused; without it they run, and what a policy would do is seen."""
+
+
+def evaluate(suite: Suite, environment: Environment, policy: Policy, **how: Unpack[How]) -> EvaluationRun:
     """Measure, in an event loop of its own (see ``evaluate_async``)."""
-    return asyncio.run(
-        evaluate_async(
-            suite,
-            environment,
-            policy,
-            composition=composition,
-            run=run,
-            weather_profile=weather_profile,
-            repeats=repeats,
-            seed=seed,
-            concurrency=concurrency,
-            progress=progress,
-            on_attempt=on_attempt,
-            keep_blob=keep_blob,
-            harness=harness,
-            kin=kin,
-            log_head=log_head,
-            kept=kept,
-        )
-    )
+    return asyncio.run(evaluate_async(suite, environment, policy, **how))
 
 
-async def evaluate_async(
-    suite: Suite,
-    environment: Environment,
-    policy: Policy,
-    *,
-    composition: RewardComposition,
-    run: str,
-    weather_profile: FaultProfile | None = None,
-    repeats: int = 1,
-    seed: int = 0,
-    concurrency: int = 64,
-    progress: Progress | None = None,
-    on_attempt: Callable[[Attempt], None] | None = None,
-    keep_blob: Callable[[bytes], str] | None = None,
-    harness: Harness | None = None,
-    kin: Kin | None = None,
-    log_head: str = "",
-    kept: Mapping[tuple[str, int], Attempt] | None = None,
-) -> EvaluationRun:
+async def evaluate_async(suite: Suite, environment: Environment, policy: Policy, **how: Unpack[How]) -> EvaluationRun:
     """Measure a policy on every task of a suite.
 
     Args:
         suite: as loaded or opened.
         environment: must still be what was frozen.
         policy: what is measured.
-        composition: grades; only success and violations are taken from it.
-        run: id of the evaluation.
-        weather_profile: faults, or None for a clean run.
-        repeats: attempts at each task.
-        seed: seed of the evaluation; equal seeds pair two evaluations.
-        concurrency: attempts at a time.
-        progress: told after each item.
-        on_attempt: receives every attempt, infra failures included.
-        keep_blob: keeps end states.
-        harness: drives the model; the built-in one by default.
-        kin: what of the suite is kin to the policy's training (see ``kinship``); None when nobody looked.
-        log_head: digest of the audit log's last entry.
-        kept: (task, repeat) → attempt of this evaluation from before it was killed. Those that fit (task, seed, policy,
-            weather) and have a grade are taken as they are, all others are made again.
+        how: see ``How``.
 
     Raises:
-        InputError: no repeats or no concurrency.
-        GateError: the environment is no longer what was frozen.
+        InputError: no repeats or no concurrency; a limit or budget of cost without prices.
+        GateError: the environment is no longer what was frozen, or the budget is spent.
     """
-    if repeats < 1 or concurrency < 1:
-        raise InputError(
-            f"{repeats} repeats, {concurrency} at a time", where="evaluate", expected="1 or more", mend="correct them"
+    return await _Evaluation(suite, environment, policy, how).run()
+
+
+class _Evaluation:
+    """One evaluation under way: so many workers take items in turn until none is left."""
+
+    def __init__(self, suite: Suite, environment: Environment, policy: Policy, how: How) -> None:
+        self.how = how
+        self.rules = how.get("rules", RunRules())
+        self.prices = how.get("prices")
+        self.repeats, self.concurrency = how.get("repeats", 1), how.get("concurrency", 64)
+        self.budget_usd = how.get("budget_usd")
+        _check(self.repeats, self.concurrency, self.rules, self.prices, self.budget_usd)
+        require_unchanged(suite, environment)
+        self.suite, self.environment = suite, environment
+        limited = self.rules.limits.any
+        self.policy: Policy = LimitedPolicy(policy, self.rules.limits, self.prices) if limited else policy
+        weather = how.get("weather_profile")
+        self.weather = None if weather is None or weather.is_clean else weather
+        self.seed, self.suite_digest = how.get("seed", 0), suite.digest
+        self.shares = {family: share for share in suite.strata for family in share.families}
+        self.tasks = [environment.task(task_id) for task_id in suite.task_digests]
+        self.items: dict[int, EvaluationItem] = {}
+        self.spent_usd = 0.0
+        self.runner = EpisodeRunner(
+            environment,
+            how["composition"],
+            run=how["run"],
+            harness=how.get("harness"),
+            keep_blob=how.get("keep_blob"),
+            enforce=how.get("enforce", True),
         )
-    require_unchanged(suite, environment)
-    runner = EpisodeRunner(environment, composition, run=run, harness=harness, keep_blob=keep_blob)
-    shares = {family: share for share in suite.strata for family in share.families}
-    tasks = [environment.task(task_id) for task_id in suite.task_digests]
-    num_jobs, num_done, started = len(tasks) * repeats, 0, iter(range(len(tasks) * repeats))
-    items: dict[int, EvaluationItem] = {}
 
-    async def work() -> None:
-        """Take the next item until none is left: so many coroutines as attempts run at a time, not one an item."""
-        nonlocal num_done
-        for number in started:
-            task, repeat = tasks[number // repeats], number % repeats
-            item_seed = derive_seed("evaluation", suite_digest, seed, task.id, repeat)
-            before = (kept or {}).get((task.id, repeat))
-            if before is not None and _fits(before, task, item_seed, policy, noise):
-                attempt = before
-            else:
-                attempt = await _until_graded(runner, policy, task, repeat, item_seed, run, weather_profile, on_attempt)
-            suspected = kin.suspected.get(task.id, "") if kin is not None else ""
-            items[number] = _item(task, shares, attempt, suspected)
-            num_done += 1
-            if progress is not None:
-                progress(num_done, num_jobs)
+    @property
+    def noise(self) -> str:
+        return CLEAN if self.weather is None else self.weather.label
 
-    suite_digest = suite.digest
-    weather = None if weather_profile is None or weather_profile.is_clean else weather_profile
-    noise = CLEAN if weather is None else weather.label
-    try:
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(min(concurrency, num_jobs)):
-                workers.create_task(work())
-    except ExceptionGroup as group:  # one worker's error is the evaluation's
-        raise group.exceptions[0] from None
-    return EvaluationRun(
-        id=run,
-        suite=suite.name,
-        suite_digest=suite_digest,
-        environment=environment.name,
-        environment_digest=environment.digest,
-        policy=policy.name,
-        noise=noise,
-        noise_digest="" if weather is None else weather.digest,
-        composition_digest=composition.digest,
-        repeats=repeats,
-        seed=seed,
-        holdout=suite.holdout,
-        weights={share.name: share.weight for share in suite.strata},
-        items=tuple(items[number] for number in range(num_jobs)),
-        lineage=kin.statement if kin is not None else "",
-        log_head=log_head,
-    )
+    async def run(self) -> EvaluationRun:
+        num_jobs = len(self.tasks) * self.repeats
+        waiting = iter(range(num_jobs))
+        progress = self.how.get("progress")
 
+        async def work() -> None:
+            for number in waiting:
+                self.items[number] = await self._measure(number)
+                if progress is not None:
+                    progress(len(self.items), num_jobs)
+                self._refuse_overspending(num_jobs)
 
-def _fits(attempt: Attempt, task: Task, seed: int, policy: Policy, noise: str) -> bool:
-    """Whether a kept attempt is the one that would be made now."""
-    same = (attempt.task_digest, attempt.seed, attempt.policy, attempt.noise) == (task.digest, seed, policy.name, noise)
-    return same and attempt.outcome is not Outcome.INFRA_FAILURE
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(min(self.concurrency, num_jobs)):  # not one coroutine an item: there may be many
+                    workers.create_task(work())
+        except ExceptionGroup as group:  # one worker's error is the evaluation's
+            raise group.exceptions[0] from None
+        return self._finished(num_jobs)
 
+    async def _measure(self, number: int) -> EvaluationItem:
+        """The item of this number: task by task, repeats innermost."""
+        task, repeat = self.tasks[number // self.repeats], number % self.repeats
+        seed = derive_seed("evaluation", self.suite_digest, self.seed, task.id, repeat)
+        kept = (self.how.get("kept") or {}).get((task.id, repeat))
+        if kept is not None and self._fits(kept, task, seed):
+            attempt = kept
+        else:
+            attempt = await self._until_graded(task, repeat, seed)
+        kin = self.how.get("kin")
+        suspected = kin.suspected.get(task.id, "") if kin is not None else ""
+        item = item_of(task, self.shares[task.family], attempt, suspected=suspected, prices=self.prices)
+        self.spent_usd += item.cost_usd or 0.0
+        return item
 
-async def _until_graded(
-    runner: EpisodeRunner,
-    policy: Policy,
-    task: Task,
-    repeat: int,
-    seed: int,
-    run: str,
-    weather_profile: FaultProfile | None,
-    on_attempt: Callable[[Attempt], None] | None,
-) -> Attempt:
-    """Attempt an item; again, with the same seed under a new number, while infrastructure fails. Returns the last."""
-    number = 0
-    while True:
-        attempt = await runner.attempt(
-            task,
-            policy,
-            group=f"{run}:{task.id}",
-            index=repeat,
-            number=number,
-            seed=seed,
-            weather_profile=weather_profile,
+    def _fits(self, attempt: Attempt, task: Task, seed: int) -> bool:
+        """Whether a kept attempt is the one that would be made now."""
+        now = (task.digest, seed, self.policy.name, self.noise)
+        same = (attempt.task_digest, attempt.seed, attempt.policy, attempt.noise) == now
+        return same and attempt.outcome is not Outcome.INFRA_FAILURE
+
+    async def _until_graded(self, task: Task, repeat: int, seed: int) -> Attempt:
+        """Attempt; again, with the same seed under a new number, while infrastructure fails. Returns the last."""
+        on_attempt = self.how.get("on_attempt")
+        number = 0
+        while True:
+            attempt = await self.runner.attempt(
+                task,
+                self.policy,
+                group=f"{self.how['run']}:{task.id}",
+                index=repeat,
+                number=number,
+                seed=seed,
+                weather_profile=self.weather,
+            )
+            if on_attempt is not None:
+                on_attempt(attempt)
+            if attempt.outcome is not Outcome.INFRA_FAILURE or number == self.rules.max_retries:
+                return attempt
+            number += 1
+
+    def _refuse_overspending(self, num_jobs: int) -> None:
+        if self.budget_usd is not None and self.spent_usd > self.budget_usd and len(self.items) < num_jobs:
+            raise GateError(
+                f"the budget of ${self.budget_usd:g} is spent after {len(self.items)} of {num_jobs} items",
+                where=f"evaluation {self.how['run']}",
+                expected=f"about ${self.spent_usd / len(self.items) * num_jobs:.2f} for all of them",
+                mend="run it again with a larger budget: it goes on with what was kept",
+            )
+
+    def _finished(self, num_jobs: int) -> EvaluationRun:
+        kin = self.how.get("kin")
+        return EvaluationRun(
+            id=self.how["run"],
+            suite=self.suite.name,
+            suite_digest=self.suite_digest,
+            environment=self.environment.name,
+            environment_digest=self.environment.digest,
+            policy=self.policy.name,
+            noise=self.noise,
+            noise_digest="" if self.weather is None else self.weather.digest,
+            composition_digest=self.how["composition"].digest,
+            repeats=self.repeats,
+            seed=self.seed,
+            holdout=self.suite.holdout,
+            weights={share.name: share.weight for share in self.suite.strata},
+            items=tuple(self.items[number] for number in range(num_jobs)),
+            lineage=kin.statement if kin is not None else "",
+            log_head=self.how.get("log_head", ""),
+            rules=self.rules,
+            prices=self.prices,
+            enforced=self.how.get("enforce", True),
         )
-        if on_attempt is not None:
-            on_attempt(attempt)
-        if attempt.outcome is not Outcome.INFRA_FAILURE or number == MAX_RETRIES:
-            return attempt
-        number += 1
 
 
-def _item(task: Task, shares: Mapping[str, StratumShare], attempt: Attempt, suspected: str) -> EvaluationItem:
-    share = shares[task.family]
+def item_of(
+    task: Task, share: StratumShare, attempt: Attempt, *, suspected: str = "", prices: Prices | None = None
+) -> EvaluationItem:
+    """What an evaluation keeps of an attempt."""
+    denied = sum(e.result.permission is not None and not e.result.permission.allowed for e in attempt.events)
     return EvaluationItem(
         task=task.id,
         family=task.family,
@@ -222,10 +239,27 @@ def _item(task: Task, shares: Mapping[str, StratumShare], attempt: Attempt, susp
         reason=attempt.reason,
         violations=attempt.verdict.violations if attempt.verdict is not None else (),
         virtual_ms=attempt.timings.virtual_ms,
+        wall_ms=1e3 * attempt.timings.wall_s,
         num_tokens=attempt.num_completion_tokens,
         num_calls=len(attempt.events),
+        num_denied=denied,
         num_retries=attempt.number,
+        cost_usd=None if prices is None else cost_usd(token_use(attempt), prices),
         attempt=attempt.id,
         attempt_digest=attempt.digest,
         suspected=suspected,
     )
+
+
+def _check(repeats: int, concurrency: int, rules: RunRules, prices: Prices | None, budget_usd: float | None) -> None:
+    if repeats < 1 or concurrency < 1:
+        raise InputError(
+            f"{repeats} repeats, {concurrency} at a time", where="evaluate", expected="1 or more", mend="correct them"
+        )
+    if prices is None and (budget_usd is not None or rules.limits.max_cost_usd is not None):
+        raise InputError(
+            "a cost is limited, and what tokens cost is not known",
+            where="evaluate",
+            expected="prices of a million tokens, in and out",
+            mend="state the prices (0 where the machine is one's own)",
+        )

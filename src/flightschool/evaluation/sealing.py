@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from flightschool.environments import EnvironmentRecord
 from flightschool.errors import GateError, InputError, NotFoundError
 from flightschool.evaluation.needles import Needles
 from flightschool.evaluation.records import Frozen, Pool
@@ -26,6 +27,7 @@ from flightschool.evaluation.suites import DEFAULT_LOOKS, FREEZE, HOLDOUT_KIND, 
 from flightschool.evaluation.sweeping import (
     ENVIRONMENTS,
     MovedRow,
+    Remainder,
     Sweep,
     files_with,
     kept_record,
@@ -40,6 +42,7 @@ from flightschool.governance import (
     KeyRing,
     Sealed,
     Withdrawn,
+    override,
     seal,
     unseal,
     withdraw,
@@ -54,6 +57,7 @@ __all__ = [
     "SEALED_KIND",
     "SealedHoldout",
     "SealedPart",
+    "Terms",
     "finish_sealing",
     "load_sealed",
     "seal_holdout",
@@ -81,6 +85,8 @@ class SealedHoldout(Record, frozen=True, kw_only=True):
     num_tasks: int
     num_unaudited: int
     """Tasks without a sound audit when they were sealed."""
+    override_reason: str = ""
+    """Why they were sealed all the same."""
     strata: dict[str, int]
     """Stratum → number of sealed tasks."""
     looks: int
@@ -113,6 +119,30 @@ class SealedPart(Record, frozen=True, kw_only=True):
     erased_blobs: tuple[str, ...] = ()
 
 
+class Terms(Record, frozen=True, kw_only=True):
+    """Under which a holdout is sealed.
+
+    Raises:
+        InputError: looks or alpha out of range.
+    """
+
+    role: str = EVALUATION_ROLE
+    """Holds the key."""
+    looks: int = DEFAULT_LOOKS
+    """How often it may be opened."""
+    alpha: float = DEFAULT_ALPHA
+    """Error probability of all looks together."""
+
+    def __post_init__(self) -> None:
+        if self.looks < 1 or not 0 < self.alpha < 1:
+            raise InputError(
+                f"{self.looks} looks at alpha {self.alpha}",
+                where="seal_holdout",
+                expected="one look or more, alpha between 0 and 1",
+                mend="correct looks or alpha",
+            )
+
+
 def seal_holdout(
     store: SqlStore,
     frozen: Frozen,
@@ -120,11 +150,10 @@ def seal_holdout(
     *,
     ring: KeyRing,
     actor: str,
-    role: str = EVALUATION_ROLE,
-    looks: int = DEFAULT_LOOKS,
-    alpha: float = DEFAULT_ALPHA,
+    terms: Terms | None = None,
     root: Path | None = None,
-    unaudited: Callable[[Sequence[Task]], int] = len,
+    unaudited: Callable[[Sequence[Task]], Sequence[str]] | None = None,
+    override_reason: str = "",
 ) -> tuple[Frozen, SealedHoldout]:
     """Keep a freeze with its holdout sealed.
 
@@ -134,31 +163,32 @@ def seal_holdout(
         environment: what it was taken from, whole.
         ring: gets the key.
         actor: who seals.
-        role: holds the key.
-        looks: how often it may be opened.
-        alpha: error probability of all looks together.
+        terms: role, looks and alpha.
         root: folder of the workspace, whose files are searched.
-        unaudited: tells how many tasks have no sound audit; by default none has one.
+        unaudited: tells which tasks have no sound audit; by default none has one.
+        override_reason: why tasks without a sound audit are sealed all the same; written to the audit log.
 
     Returns:
         The freeze as kept (its suite belongs to the environment that is left) and the card of the sealed part.
 
     Raises:
-        InputError: no holdout, looks or alpha out of range.
-        GateError: a name is taken, the environment was withdrawn before, or sealed text lies where it cannot be moved
-            from; nothing has changed then.
+        InputError: no holdout, or too small a one.
+        GateError: a task's verifier was not audited and nobody gives a reason; a name is taken, the environment was
+            withdrawn before, or sealed text lies where it cannot be moved from. Nothing has changed then.
         StoreError: sealed text is still found after everything was done.
     """
-    holdout = _checked(store, frozen, environment, looks, alpha)
+    terms = terms or Terms()
+    holdout = _checked(store, frozen, environment)
     tasks = [environment.task(task_id) for task_id in holdout.task_digests]
+    open_ = [task.id for task in tasks] if unaudited is None else list(unaudited(tasks))
+    _require_audited(holdout, open_, override_reason)
     needles = Needles(environment, tasks)
     kept = kept_record(store, environment)
     remainder = remainder_of(store, environment, kept, tasks, needles)
-    sweep = Sweep(store, needles, kept)
-    if remainder.record is not None and needles.in_value(msgspec.to_builtins(remainder.record)):
-        sweep.stuck.append(f"the inventory of environment {environment.name!r}")
-    refuse_stuck(sweep.stuck, files_with(needles, root, store))
-    key = ring.create(holdout.name, role=role, budget=looks)
+    sweep = _swept(store, environment, remainder, kept, needles, root)
+    if open_:
+        override(AuditLog(store), "audit before sealing", _unaudited_words(holdout, open_), actor, override_reason)
+    key = ring.create(holdout.name, role=terms.role, budget=terms.looks)
     part = SealedPart(
         suite=holdout,
         content=store.get_blob(kept.content) if kept is not None else b"",
@@ -166,50 +196,12 @@ def seal_holdout(
         erased_records=tuple((row.kind, row.key) for row in sweep.moved if row.kind != "blob"),
         erased_blobs=tuple(sweep.blobs | ({kept.content} if kept is not None else set())),
     )
-    card = SealedHoldout(
-        name=holdout.name,
-        suite=frozen.suite.name,
-        environment=environment.name,
-        environment_digest=environment.digest,
-        successor=remainder.digest,
-        digest=holdout.digest,
-        num_tasks=len(tasks),
-        num_unaudited=unaudited(tasks),
-        strata={share.name: share.num_tasks for share in holdout.strata},
-        looks=looks,
-        alpha=alpha,
-        role=role,
-        key_id=key.id,
-        box=seal(msgspec.msgpack.encode(part), key.secret, f"holdout {holdout.name}"),
-        signatures=tuple(
-            sorted((sign(task.instruction, key.secret, task.guidance) for task in tasks), key=lambda one: one.exact)
-        ),
-        complete=False,
-        sealed_at=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
+    card = _card_of(frozen, environment, remainder, part, key, tasks, terms, open_, override_reason)
     suite = msgspec.structs.replace(frozen.suite, environment_digest=remainder.digest)
-    pool = Pool(suite=suite.name, suite_digest=suite.digest, tasks=frozen.pool)
     _log(AuditLog(store), actor, suite, card)
-    rows: list[tuple[str, str, msgspec.Struct]] = [
-        (POOL_KIND, suite.name, pool),
-        (SUITE_KIND, suite.name, suite),
-        (SEALED_KIND, card.name, card),
-        *sweep.rewritten,
-    ]
-    if remainder.record is not None:
-        rows.append((ENVIRONMENTS, environment.name, remainder.record))
-    store.put_many(rows)
-    hidden = () if kept is not None else tuple(task.digest for task in tasks)
-    withdraw(
-        store,
-        Withdrawn(
-            environment=environment.name,
-            digest=environment.digest,
-            successor=remainder.digest,
-            holdout=card.name,
-            hidden=hidden,
-        ),
-    )
+    pool = Pool(suite=suite.name, suite_digest=suite.digest, tasks=frozen.pool)
+    _write(store, environment, remainder, sweep, suite, pool, card)
+    _withdraw(store, environment, card, () if kept is not None else tuple(task.digest for task in tasks))
     card = finish_sealing(store, card.name, key)
     require_gone(store, needles, root)
     return msgspec.structs.replace(frozen, suite=suite, holdout=holdout), card
@@ -261,14 +253,14 @@ def unseal_part(card: SealedHoldout, key: HoldoutKey) -> SealedPart:
 # ------------------------------------------------------------------------------------------------ parts
 
 
-def _checked(store: SqlStore, frozen: Frozen, environment: Environment, looks: int, alpha: float) -> Suite:
+def _checked(store: SqlStore, frozen: Frozen, environment: Environment) -> Suite:
     holdout = frozen.holdout
-    if holdout is None or looks < 1 or not 0 < alpha < 1:
+    if holdout is None:
         raise InputError(
-            "nothing to seal" if holdout is None else f"{looks} looks at alpha {alpha}",
+            "nothing to seal",
             where="seal_holdout",
-            expected="a holdout, one look or more, alpha between 0 and 1",
-            mend="freeze with a holdout fraction above 0" if holdout is None else "correct looks or alpha",
+            expected="a holdout",
+            mend="freeze with a holdout fraction above 0",
         )
     if len(holdout.task_digests) < FEWEST_TASKS:
         raise InputError(
@@ -293,6 +285,104 @@ def _checked(store: SqlStore, frozen: Frozen, environment: Environment, looks: i
             mend="freeze and seal in one go",
         )
     return holdout
+
+
+def _require_audited(holdout: Suite, open_: Sequence[str], reason: str) -> None:
+    """What is sealed can no longer be audited, so it must have been before, or somebody answers for it."""
+    if open_ and not reason.strip():
+        raise GateError(
+            _unaudited_words(holdout, open_),  # counts alone: the names would be told of what is to be sealed
+            where=f"holdout {holdout.name}",
+            expected="a sound audit of every task that is sealed: afterwards none is possible",
+            mend=f"run flightschool audit {holdout.environment} first, or override with a reason, which is logged",
+        )
+
+
+def _unaudited_words(holdout: Suite, open_: Sequence[str]) -> str:
+    return f"{len(open_)} of {len(holdout.task_digests)} tasks to be sealed have no sound audit"
+
+
+def _swept(
+    store: SqlStore,
+    environment: Environment,
+    remainder: Remainder,
+    kept: EnvironmentRecord | None,
+    needles: Needles,
+    root: Path | None,
+) -> Sweep:
+    """Where sealed text lies. Raises ``GateError`` naming places that it cannot be moved from."""
+    sweep = Sweep(store, needles, kept)
+    if remainder.record is not None and needles.in_value(msgspec.to_builtins(remainder.record)):
+        sweep.stuck.append(f"the inventory of environment {environment.name!r}")
+    refuse_stuck(sweep.stuck, files_with(needles, root, store))
+    return sweep
+
+
+def _card_of(
+    frozen: Frozen,
+    environment: Environment,
+    remainder: Remainder,
+    part: SealedPart,
+    key: HoldoutKey,
+    tasks: Sequence[Task],
+    terms: Terms,
+    open_: Sequence[str],
+    override_reason: str,
+) -> SealedHoldout:
+    holdout = part.suite
+    signed = [sign(task.instruction, key.secret, task.guidance) for task in tasks]
+    return SealedHoldout(
+        name=holdout.name,
+        suite=frozen.suite.name,
+        environment=environment.name,
+        environment_digest=environment.digest,
+        successor=remainder.digest,
+        digest=holdout.digest,
+        num_tasks=len(tasks),
+        num_unaudited=len(open_),
+        override_reason=override_reason.strip() if open_ else "",
+        strata={share.name: share.num_tasks for share in holdout.strata},
+        looks=terms.looks,
+        alpha=terms.alpha,
+        role=terms.role,
+        key_id=key.id,
+        box=seal(msgspec.msgpack.encode(part), key.secret, f"holdout {holdout.name}"),
+        signatures=tuple(sorted(signed, key=lambda one: one.exact)),
+        complete=False,
+        sealed_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _write(
+    store: SqlStore,
+    environment: Environment,
+    remainder: Remainder,
+    sweep: Sweep,
+    suite: Suite,
+    pool: Pool,
+    card: SealedHoldout,
+) -> None:
+    """Box and remainder go in together or not at all."""
+    rows: list[tuple[str, str, msgspec.Struct]] = [
+        (POOL_KIND, suite.name, pool),
+        (SUITE_KIND, suite.name, suite),
+        (SEALED_KIND, card.name, card),
+        *sweep.rewritten,
+    ]
+    if remainder.record is not None:
+        rows.append((ENVIRONMENTS, environment.name, remainder.record))
+    store.put_many(rows)
+
+
+def _withdraw(store: SqlStore, environment: Environment, card: SealedHoldout, hidden: tuple[str, ...]) -> None:
+    old = Withdrawn(
+        environment=environment.name,
+        digest=environment.digest,
+        successor=card.successor,
+        holdout=card.name,
+        hidden=hidden,
+    )
+    withdraw(store, old)
 
 
 def _log(log: AuditLog, actor: str, suite: Suite, card: SealedHoldout) -> None:

@@ -91,24 +91,27 @@ def _informs(error: tuple[Interval, Interval]) -> bool:
 
 
 def latency(run: EvaluationRun, level: float = 0.95) -> dict[str, Measurement]:
-    """Median and 95th percentile of the critical path on the virtual clock, over tasks (repeats averaged), in ms.
+    """Median and 95th percentile over tasks (repeats averaged), in ms: critical path (virtual clock) and real time.
 
-    Empty when nothing was graded.
+    Keys ``p50``, ``p95``, ``wall_p50``, ``wall_p95``; empty when nothing was graded.
     """
-    values = [item.value for item in task_values(run.items, next(m for m in METRICS if m.name == "virtual_ms"))]
-    found = {name: quantile(values, q, level) for name, q in (("p50", 0.5), ("p95", 0.95))} if values else {}
-    return {
-        name: Measurement(
-            name=f"virtual_ms/{name}",
-            value=one.value,
-            low=one.low,
-            high=one.high,
-            num_items=one.num_items,
-            unit="ms",
-            method=one.method,
-        )
-        for name, one in found.items()
-    }
+    virtual = next(metric for metric in METRICS if metric.name == "virtual_ms")
+    real = Metric(name="wall_ms", unit="ms", higher_is_better=False, is_rate=False, of=lambda item: item.wall_ms)
+    found: dict[str, Measurement] = {}
+    for metric, prefix in ((virtual, ""), (real, "wall_")):
+        values = [item.value for item in task_values(run.items, metric)]
+        for label, q in (("p50", 0.5), ("p95", 0.95)) if values else ():
+            one = quantile(values, q, level)
+            found[f"{prefix}{label}"] = Measurement(
+                name=f"{metric.name}/{label}",
+                value=one.value,
+                low=one.low,
+                high=one.high,
+                num_items=one.num_items,
+                unit="ms",
+                method=one.method,
+            )
+    return found
 
 
 def present_shares(members: Sequence[TaskValue], weights: Mapping[str, float]) -> dict[str, float]:

@@ -85,6 +85,10 @@ class KeyRing:
         self._write(key)
         return key
 
+    def has(self, key_id: str) -> bool:
+        """Whether the key lies here."""
+        return bool(_KEY_ID.fullmatch(key_id)) and self._path(key_id).is_file()
+
     def take(self, key_id: str, *, role: str) -> HoldoutKey:
         """The key, for a role.
 

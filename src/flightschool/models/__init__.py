@@ -5,16 +5,26 @@ client is made.
 """
 
 from flightschool.models.client import ChatClient, Retries
-from flightschool.models.endpoint import ChatModel, Completion, Endpoint, RefusedRequestError, parse_endpoint
+from flightschool.models.endpoint import (
+    CallCompletion,
+    ChatModel,
+    Completion,
+    Endpoint,
+    RawCall,
+    RefusedRequestError,
+    parse_endpoint,
+)
 from flightschool.models.loopback import Cassette, LoopbackServer, Reply, chat_reply
 
 __all__ = [
+    "CallCompletion",
     "Cassette",
     "ChatClient",
     "ChatModel",
     "Completion",
     "Endpoint",
     "LoopbackServer",
+    "RawCall",
     "RefusedRequestError",
     "Reply",
     "Retries",

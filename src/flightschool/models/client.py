@@ -15,16 +15,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flightschool.errors import InfrastructureError
-from flightschool.models.endpoint import Completion, Endpoint, RefusedRequestError
-from flightschool.records import Json, Message
+from flightschool.models.endpoint import CallCompletion, Completion, Endpoint, RawCall, RefusedRequestError
+from flightschool.records import Json, Message, ToolSpec
 
 if TYPE_CHECKING:
     import httpx2
 
 __all__ = ["ChatClient", "Retries"]
+
+A = TypeVar("A")
 
 _MOST_BYTES = 8 << 20
 _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -125,10 +127,42 @@ class ChatClient:
         }
         if seed is not None:
             body["seed"] = seed
+        return self._ask(body, _completion)
+
+    def call(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        *,
+        max_tokens: int = 1024,
+        temperature: float = 0.0,
+        seed: int | None = None,
+    ) -> CallCompletion:
+        """The next assistant message of a model that may call tools. Raises as ``complete``."""
+        body: dict[str, Json] = {
+            "model": self.endpoint.model,
+            "messages": [_message(message) for message in messages],
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+        }
+        if tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {"name": t.name, "description": t.description, "parameters": t.parameters},
+                }
+                for t in tools
+            ]
+        if seed is not None:
+            body["seed"] = seed
+        return self._ask(body, _call_completion)
+
+    def _ask(self, body: dict[str, Json], read: Callable[[bytes, int], A | _Again]) -> A:
+        """Ask until there is an answer that can be read."""
         failures: list[str] = []
         for number in range(1, self._retries.most_tries + 1):
-            answer = self._try(body, number)
-            if isinstance(answer, Completion):
+            answer = self._try(body, number, read)
+            if not isinstance(answer, _Again):
                 return answer
             failures.append(answer.why)
             if number < self._retries.most_tries:
@@ -149,7 +183,7 @@ class ChatClient:
             self.complete, messages, max_tokens=max_tokens, temperature=temperature, seed=seed
         )
 
-    def _try(self, body: dict[str, Json], number: int) -> Completion | _Again:
+    def _try(self, body: dict[str, Json], number: int, read: Callable[[bytes, int], A | _Again]) -> A | _Again:
         import httpx2
 
         started = time.monotonic()
@@ -165,7 +199,7 @@ class ChatClient:
         except httpx2.HTTPError as error:
             return _Again(f"{type(error).__name__}: {error}")
         if response.status_code == 200:
-            return _completion(bytes(data), number)
+            return read(bytes(data), number)
         return self._failure(response, bytes(data))
 
     def _failure(self, response: httpx2.Response, data: bytes) -> _Again:
@@ -216,6 +250,47 @@ def _completion(data: bytes, number: int) -> Completion | _Again:
         num_completion_tokens=completion,
         num_tries=number,
     )
+
+
+def _call_completion(data: bytes, number: int) -> CallCompletion | _Again:
+    plain = _completion(data, number)
+    if isinstance(plain, _Again):
+        return plain
+    try:
+        asked = json.loads(data)["choices"][0]["message"].get("tool_calls") or []
+        calls = tuple((str(one.get("id") or ""), _function(one)) for one in asked)
+        named = tuple(RawCall(id=key, name=str(f["name"]), arguments=_text_of(f.get("arguments"))) for key, f in calls)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return _Again(f"no chat completion: {type(error).__name__}: {error}")
+    return CallCompletion(said=plain, calls=named)
+
+
+def _function(call: Any) -> dict[str, Any]:
+    function = call["function"]
+    if not isinstance(function, dict):
+        raise TypeError("a call without a function")
+    return function
+
+
+def _text_of(arguments: Any) -> str:
+    """Arguments as text: servers send JSON in a string, some the object itself."""
+    return arguments if isinstance(arguments, str) else json.dumps({} if arguments is None else arguments)
+
+
+def _message(message: Message) -> dict[str, Json]:
+    line: dict[str, Json] = {"role": message.role, "content": _sendable(message.content)}
+    if message.tool_calls:
+        line["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
+            }
+            for call in message.tool_calls
+        ]
+    if message.role == "tool":
+        line["tool_call_id"] = message.tool_call_id
+    return line
 
 
 def _told_s(header: str | None) -> float | None:

@@ -10,7 +10,15 @@ from urllib.parse import urlsplit
 from flightschool.errors import InfrastructureError, InputError
 from flightschool.records import Message, Record
 
-__all__ = ["ChatModel", "Completion", "Endpoint", "RefusedRequestError", "parse_endpoint"]
+__all__ = [
+    "CallCompletion",
+    "ChatModel",
+    "Completion",
+    "Endpoint",
+    "RawCall",
+    "RefusedRequestError",
+    "parse_endpoint",
+]
 
 _PREFIX = "openai:"
 
@@ -58,6 +66,22 @@ class Completion(Record, frozen=True, kw_only=True):
     num_completion_tokens: int = 0
     num_tries: int = 1
     """Requests that it took."""
+
+
+class RawCall(Record, frozen=True, kw_only=True):
+    """A tool call as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+    """What should be a JSON object; the model may have written anything."""
+
+
+class CallCompletion(Record, frozen=True, kw_only=True):
+    """What a model with tools answered."""
+
+    said: Completion
+    calls: tuple[RawCall, ...] = ()
 
 
 class RefusedRequestError(InfrastructureError):

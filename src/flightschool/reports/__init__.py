@@ -1,5 +1,6 @@
 """The offline report: records of what it says, and one HTML file that shows it."""
 
+from flightschool.reports.history import HistoryScore, HistoryVersion, history_chart, write_history
 from flightschool.reports.records import (
     AuditedTask,
     Control,
@@ -22,11 +23,15 @@ __all__ = [
     "EpisodePair",
     "FunnelStage",
     "Headline",
+    "HistoryScore",
+    "HistoryVersion",
     "Override",
     "ReportData",
     "RiskRow",
     "ScanRow",
     "StratumRow",
+    "history_chart",
     "render_report",
+    "write_history",
     "write_report",
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flightschool.reports.records import ReportData
 
-__all__ = ["render_report", "write_report"]
+__all__ = ["render_report", "write_page", "write_report"]
 
 
 def render_report(data: ReportData) -> str:
@@ -26,7 +26,11 @@ def write_report(data: ReportData, out: Path) -> None:
     Raises:
         OSError: the place cannot be written.
     """
-    text = render_report(data)
+    write_page(render_report(data), out)
+
+
+def write_page(text: str, out: Path) -> None:
+    """Write a page, whole or not at all. Missing folders are made. Raises ``OSError``."""
     out.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=out.name, suffix=".part", dir=out.parent)
     try:

@@ -21,7 +21,7 @@ from flightschool.rollouts.policies import (
 )
 from flightschool.rollouts.recital import RecitalPolicy
 from flightschool.rollouts.references import GRAMMAR, parse_policy
-from flightschool.rollouts.replay import Replay, replay
+from flightschool.rollouts.replay import Replay, answer_of, reenact, replay
 from flightschool.rollouts.runner import EpisodeRunner, run_attempts
 from flightschool.rollouts.session import Session
 from flightschool.rollouts.transcript import CutTurnError, Sampling
@@ -48,9 +48,11 @@ __all__ = [
     "ScriptPolicy",
     "Session",
     "ToolCallingHarness",
+    "answer_of",
     "demonstrate",
     "opening_messages",
     "parse_policy",
+    "reenact",
     "replay",
     "run_attempts",
     "scripted_turns",

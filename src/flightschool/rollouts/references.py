@@ -1,7 +1,7 @@
 """The policy grammar of the command line, made into policies.
 
-``oracle | noop | random | constant:FILE | script:FILE | model:DIR | run:RUN[@STEP]``; endpoints of other servers
-(``openai:``, ``anthropic:``) are refused with a clear word until the gateway room is built.
+``oracle | noop | random | constant:FILE | script:FILE | model:DIR | run:RUN[@STEP] | openai:URL#MODEL``; ``anthropic:``
+is refused with a clear word: such servers also speak the OpenAI format, or a proxy does.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from flightschool.errors import InputError
 from flightschool.protocols import Environment
+from flightschool.rollouts.endpoint_policy import EndpointPolicy
 from flightschool.rollouts.policies import (
     ConstantPolicy,
     NoopPolicy,
@@ -24,7 +25,7 @@ from flightschool.rollouts.transcript import Sampling
 
 __all__ = ["GRAMMAR", "model_policy", "parse_policy"]
 
-GRAMMAR = "oracle | noop | random | constant:FILE | script:FILE | model:DIR | run:RUN[@STEP]"
+GRAMMAR = "oracle | noop | random | constant:FILE | script:FILE | model:DIR | run:RUN[@STEP] | openai:URL#MODEL"
 
 
 def parse_policy(
@@ -53,18 +54,19 @@ def parse_policy(
         "constant": lambda: ConstantPolicy(load_calls(Path(argument)), name=f"constant:{Path(argument).name}"),
         "script": lambda: ScriptPolicy(Path(argument)),
         "model": lambda: model_policy(Path(argument), text, sampling, device),
+        "openai": lambda: EndpointPolicy(text, sampling),
     }
     if resolve_run is not None:
         named["run"] = lambda: model_policy(resolve_run(argument), text, sampling, device)
     make = named.get(kind) if argument else plain.get(kind)
     if make is not None:
         return make()
-    unbuilt = kind in ("openai", "anthropic")
+    unbuilt = kind == "anthropic"
     raise InputError(
         f"policies of kind {kind!r} are not built yet" if unbuilt else "not a policy",
         where=text or "--policy",
         expected=GRAMMAR,
-        mend="use a local model" if unbuilt else "see flightschool rollout --help",
+        mend="name its OpenAI-compatible address with openai:" if unbuilt else "see flightschool rollout --help",
     )
 
 

@@ -8,20 +8,23 @@ continue differs by one token from the recorded one. A scripted attempt replays 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 
 import msgspec
 
+from flightschool.digest import digest
 from flightschool.errors import InfrastructureError
 from flightschool.perturbation import FaultProfile
 from flightschool.protocols import Environment, Generation, GenerationRequest, RewardComposition, Tokenizer
-from flightschool.records import Attempt, SpanKind, Task, TokenSpan, WeightsVersion
+from flightschool.records import Attempt, EndReason, Evidence, SpanKind, Task, TokenSpan, WeightsVersion
 from flightschool.rollouts.policies import MessagesPolicy, Policy, PolicyEndpoint
-from flightschool.rollouts.runner import EpisodeRunner
+from flightschool.rollouts.runner import EpisodeRunner, boundary_of
 from flightschool.rollouts.session import Session
 from flightschool.rollouts.transcript import Sampling
+from flightschool.tools import ToolBoundary, VirtualClock
 
-__all__ = ["Replay", "replay"]
+__all__ = ["Replay", "answer_of", "reenact", "replay"]
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +82,50 @@ def replay(
         )
     )
     return Replay(recorded_digest=attempt.digest, replayed_digest=again.digest, attempt=again)
+
+
+def reenact(
+    attempt: Attempt, environment: Environment, *, weather_profile: FaultProfile | None = None, enforce: bool = True
+) -> Evidence:
+    """Execute the recorded calls once more in a fresh world: what a grader may see, without the policy.
+
+    Raises:
+        InfrastructureError: the world broke, or ends in another state than the recorded one.
+        NotFoundError: the environment no longer holds the task.
+    """
+    task = environment.task(attempt.task)
+    world = environment.open(task)
+    try:
+        initial = world.snapshot()
+        tools = boundary_of(environment, task, world, VirtualClock(), attempt.seed, weather_profile, enforce=enforce)
+        try:
+            asyncio.run(_call_again(tools, attempt))
+        finally:
+            tools.close()
+        end_state = world.snapshot()
+    finally:
+        world.close()
+    if digest(end_state) != attempt.end_state:
+        raise InfrastructureError(
+            "the recorded calls end in another state now",
+            where=attempt.id,
+            expected=f"end state {attempt.end_state[:19]}…",
+            mend="restore the environment (and the weather) that it was recorded in",
+        )
+    return Evidence(initial_state=initial, end_state=end_state, events=attempt.events, answer=answer_of(attempt))
+
+
+def answer_of(attempt: Attempt) -> str:
+    """The final message of an attempt that ended with one; empty for all others."""
+    last = attempt.messages[-1] if attempt.messages else None
+    ended = attempt.reason in (EndReason.FINISHED, EndReason.GRADER_ERROR)  # the latter hides how it ended
+    return last.content if ended and last is not None and last.role == "assistant" and not last.tool_calls else ""
+
+
+async def _call_again(tools: ToolBoundary, attempt: Attempt) -> None:
+    """Turn by turn, as they were asked for."""
+    for _, events in itertools.groupby(attempt.events, key=lambda event: event.turn):
+        await tools.call([event.call for event in events])
 
 
 def _num_opening(task: Task) -> int:

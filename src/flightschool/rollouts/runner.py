@@ -31,6 +31,7 @@ from flightschool.records import (
     Task,
     Timings,
     TokenSpan,
+    TokenUse,
     ToolCall,
     ToolEvent,
     ToolResult,
@@ -42,7 +43,7 @@ from flightschool.rollouts.policies import Policy, PolicyEndpoint
 from flightschool.tools import ToolBoundary, VirtualClock
 from flightschool.verification import CheckVerifier, Resources
 
-__all__ = ["EpisodeRunner", "outcome_of", "run_attempts"]
+__all__ = ["EpisodeRunner", "boundary_of", "outcome_of", "run_attempts"]
 
 KeepBlob = Callable[[bytes], str]
 MAX_INFRA_RETRIES = 2
@@ -60,6 +61,8 @@ class EpisodeRunner:
         keep_blob: keeps end states (bytes → digest); states are only digested if it is None.
         resources: what checks by commands and judges need; by default sandboxes of this machine and the endpoints that
             the checks name.
+        enforce: whether denied calls are refused; without it they run, and the event says that they were denied. For
+            evaluations alone, to see what a policy would do.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class EpisodeRunner:
         harness: Harness | None = None,
         keep_blob: KeepBlob | None = None,
         resources: Resources | None = None,
+        enforce: bool = True,
     ) -> None:
         self._resources = resources
         self.environment = environment
@@ -78,6 +82,7 @@ class EpisodeRunner:
         self._composition = composition
         self._harness = harness or ToolCallingHarness()
         self._keep_blob = keep_blob or digest
+        self._enforce = enforce
         self._environment_digest = environment.digest
         self._verifiers: dict[str, CheckVerifier] = {}
         self._task_digests: dict[str, str] = {}
@@ -103,7 +108,7 @@ class EpisodeRunner:
         world = self.environment.open(task)
         initial = world.snapshot()
         clock = VirtualClock()
-        tools = self._boundary(task, world, clock, seed, weather_profile)
+        tools = boundary_of(self.environment, task, world, clock, seed, weather_profile, enforce=self._enforce)
         model = _Recorder(policy.endpoint(task, derive_seed("sample", seed, task.id, index, number), group), clock)
         try:
             reason, detail = await _drive(self._harness, task, model, _Tools(tools))
@@ -117,7 +122,9 @@ class EpisodeRunner:
             initial_state=initial, end_state=end_state or b"", events=tuple(tools.events), answer=model.answer
         )
         spans = model.endpoint.spans()
-        num_tokens = sum(len(span.token_ids_T) for span in spans if span.kind is SpanKind.COMPLETION)
+        usage: TokenUse | None = getattr(model.endpoint, "usage", None)
+        sampled = sum(len(span.token_ids_T) for span in spans if span.kind is SpanKind.COMPLETION)
+        num_tokens = usage.num_completion_tokens if usage is not None else sampled
         reason, verdict, reward, detail = await self._grade(task, reason, evidence, clock.now_ms, num_tokens, detail)
         return Attempt(
             id=f"{self.run}:{group}:{index}:{number}",
@@ -144,6 +151,7 @@ class EpisodeRunner:
             noise=weather_profile.label if weather_profile else "clean",
             detail=detail,
             grammars=_grammars(model.endpoint),
+            usage=usage or msgspec.UNSET,
         )
 
     async def group(
@@ -182,20 +190,6 @@ class EpisodeRunner:
 
     # ------------------------------------------------------------------ parts of an attempt
 
-    def _boundary(
-        self, task: Task, world: World, clock: VirtualClock, seed: int, profile: FaultProfile | None
-    ) -> ToolBoundary:
-        weather = SeededWeather(profile, derive_seed("weather", seed, task.id)) if profile and profile.faults else None
-        return ToolBoundary(
-            world,
-            self.environment.tools(),
-            self.environment.permissions(task),
-            shown=task.tools,
-            weather=weather,
-            clock=clock,
-            seed=derive_seed("latency", seed, task.id),
-        )
-
     async def _grade(
         self, task: Task, reason: EndReason, evidence: Evidence, virtual_ms: float, num_tokens: int, detail: str
     ) -> tuple[EndReason, Verdict | None, Reward | None, str]:
@@ -219,6 +213,30 @@ class EpisodeRunner:
         if task.id not in self._task_digests:
             self._task_digests[task.id] = task.digest
         return self._task_digests[task.id]
+
+
+def boundary_of(
+    environment: Environment,
+    task: Task,
+    world: World,
+    clock: VirtualClock,
+    seed: int,
+    profile: FaultProfile | None,
+    *,
+    enforce: bool = True,
+) -> ToolBoundary:
+    """The boundary of an attempt of this seed: the same latencies and the same weather every time."""
+    weather = SeededWeather(profile, derive_seed("weather", seed, task.id)) if profile and profile.faults else None
+    return ToolBoundary(
+        world,
+        environment.tools(),
+        environment.permissions(task),
+        shown=task.tools,
+        weather=weather,
+        clock=clock,
+        seed=derive_seed("latency", seed, task.id),
+        enforce=enforce,
+    )
 
 
 class _Recorder:

@@ -13,6 +13,7 @@ from flightschool.stations.measuring import EVALUATION_KIND, Checkride, Pilot, o
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Quiet, Tell
 from flightschool.stations.training_station import control_settings, fly, run_name, training_settings
+from flightschool.stations.unseen import require_unseen
 from flightschool.stations.watching import canary_tasks, scan_run
 from flightschool.stations.writing import write_up
 
@@ -41,6 +42,7 @@ __all__ = [
     "learn_by_imitation",
     "make_harness",
     "open_pilot",
+    "require_unseen",
     "run_name",
     "scan_run",
     "training_settings",

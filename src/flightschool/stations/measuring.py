@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from flightschool.evaluation import EvaluationRun, evaluate
+from flightschool.evaluation import EvaluationRun, evaluate, keep_run, load_run
 from flightschool.perturbation import profile
 from flightschool.protocols import Environment, RewardComposition, Tokenizer, TrainedEngine
 from flightschool.records import Attempt, Suite
@@ -87,6 +87,8 @@ class Checkride:
     composition: RewardComposition
     settings: JobSettings
     tell: Tell
+    log_head: str = ""
+    """Of the audit log, after the freeze: what every evaluation cites."""
 
     def fly(self, pilot: Pilot, run: str) -> dict[str, EvaluationRun]:
         """The suite in every way that the job measures it: ``clean``, ``perturbed`` and, clean again, ``greedy``.
@@ -111,7 +113,7 @@ class Checkride:
         run_id = f"{run}-{label}"
         self.tell.station(f"measure {pilot.name}, {label}")
         if self.store.has(EVALUATION_KIND, run_id):
-            kept = self.store.get(EVALUATION_KIND, run_id, EvaluationRun)
+            kept = load_run(self.store, run_id)
             if kept.suite_digest == self.suite.digest:
                 return kept
         faults = profile(self.settings.faults.evaluation if label == "perturbed" else "clean")
@@ -132,7 +134,8 @@ class Checkride:
             on_attempt=attempts.append,
             keep_blob=self.store.put_blob,
             harness=make_harness(self.settings.harness),
+            log_head=self.log_head,
         )
         self.store.put_many(("attempt", attempt.id, attempt) for attempt in attempts)
-        self.store.put(EVALUATION_KIND, measured.id, measured)
+        keep_run(self.store, measured, actor="train")
         return measured

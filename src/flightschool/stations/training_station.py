@@ -71,6 +71,7 @@ def fly(
     harness: Harness | None = None,
     canaries: Canaries | None = None,
     engine: EngineSettings | None = None,
+    log_head: str = "",
 ) -> TrainResult:
     """Train, or go on training; each consumed group is scanned.
 
@@ -78,6 +79,7 @@ def fly(
         canaries: impossible tasks that are mixed in, watched, and give no gradient.
         harness: drives the model; the built-in one by default.
         engine: what samples; our own by default. A run goes on with the one that it began with.
+        log_head: of the audit log, after the freeze and the check of lineage; the run cites it.
 
     Raises:
         InfrastructureError: trainer or engine died; running the same again goes on with the run.
@@ -100,6 +102,7 @@ def fly(
         progress=tell.step,
         notes=notes,
         engine=engine,
+        log_head=log_head,
     )
 
 

@@ -29,7 +29,13 @@ from flightschool.statistics.generalizability import (
     generalizability,
 )
 from flightschool.statistics.interval import Interval
-from flightschool.statistics.judges import prediction_powered_mean, rogan_gladen
+from flightschool.statistics.judges import (
+    LabelledCell,
+    prediction_powered_mean,
+    rectified_mean,
+    rogan_gladen,
+    rogan_gladen_interval,
+)
 from flightschool.statistics.multiplicity import RankStability, holm, rank_stability
 from flightschool.statistics.process_bias import ProcessBias, process_bias
 from flightschool.statistics.proportions import McNemar, mcnemar_exact, wilson
@@ -82,6 +88,7 @@ __all__ = [
     "Design",
     "Interval",
     "IntraclassCorrelation",
+    "LabelledCell",
     "McNemar",
     "ProcessBias",
     "RankStability",
@@ -130,11 +137,13 @@ __all__ = [
     "quantile",
     "rank_stability",
     "ranks",
+    "rectified_mean",
     "repeats_for",
     "required_pairs",
     "reviewed_rate",
     "right_share",
     "rogan_gladen",
+    "rogan_gladen_interval",
     "sign_agreement",
     "signal_posterior",
     "spearman",

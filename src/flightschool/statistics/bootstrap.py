@@ -24,7 +24,7 @@ Choices, and why:
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -268,13 +268,17 @@ def _percentiles(pools: Sequence[_Pool], seed: int, level: float, num_resamples:
 
 
 def _resampled_means(pool: _Pool, rng: Generator, num_resamples: int) -> NDArray[float64]:
-    """Means of ``num_resamples`` two-level resamples of one pool; shape (num_resamples,)."""
+    """Means of ``num_resamples`` two-level resamples of one pool; shape (num_resamples,).
+
+    Clusters that are equal are drawn as one kind: with yes-or-no items there are few kinds, and the law is the same.
+    """
     import numpy as np
 
-    num_clusters = len(pool.clusters)
-    times_BG = rng.multinomial(num_clusters, np.full(num_clusters, 1 / num_clusters), size=num_resamples)
+    num_clusters, kinds = len(pool.clusters), Counter(pool.clusters)
+    shares = np.array(list(kinds.values())) / num_clusters
+    times_BG = rng.multinomial(num_clusters, shares, size=num_resamples)
     totals, weights = np.zeros(num_resamples), np.zeros(num_resamples)
-    for cluster, times_B in zip(pool.clusters, times_BG.T, strict=True):
+    for cluster, times_B in zip(kinds, times_BG.T, strict=True):
         # A cluster drawn c times gives c·m draws from its m items: a multinomial over its distinct values.
         distinct, counts = np.unique(np.asarray(cluster.values), return_counts=True)
         draws_B = times_B * len(cluster.values)

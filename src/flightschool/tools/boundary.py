@@ -58,6 +58,7 @@ class ToolBoundary:
         clock: virtual clock shared with whoever counts generation time; a new one if None.
         seed: seed of latencies.
         cache_reads: whether equal reads are answered from memory until the next write.
+        enforce: whether a denied call is refused. Without it the call runs and its event says that it was denied.
 
     Raises:
         InputError: two tools of one name, a shown tool that does not exist, or a latency that is no latency.
@@ -75,6 +76,7 @@ class ToolBoundary:
         clock: VirtualClock | None = None,
         seed: int = 0,
         cache_reads: bool = False,
+        enforce: bool = True,
     ) -> None:
         self._world = world
         self._specs = _select(specs, shown)
@@ -83,6 +85,7 @@ class ToolBoundary:
         self._max_calls = max_calls
         self._clock = VirtualClock() if clock is None else clock
         self._seed = seed
+        self._enforce = enforce
         self._cache: dict[tuple[str, bytes], ToolResult] | None = {} if cache_reads else None
         self._events: list[ToolEvent] = []
         self._history: list[World] = []
@@ -164,7 +167,7 @@ class ToolBoundary:
         if problem is not None:
             return _refusal(call, f"{call.name}: {problem}"), 0.0
         permission = self._permit(call)
-        if not permission.allowed:
+        if not permission.allowed and self._enforce:
             text = f"permission denied: {call.name} is not allowed with these arguments now; do not retry it unchanged"
             return _refusal(call, text, permission), 0.0
         if len(self._events) >= self._max_calls:

@@ -47,6 +47,8 @@ class RunStart(Record, frozen=True, kw_only=True):
     """``TrainingSettings`` as JSON."""
     engine: str = "{}"
     """``EngineSettings`` as JSON."""
+    log_head: str = ""
+    """Digest of the audit log's last entry when the run began: the log proves that the freeze came before."""
 
 
 def train(
@@ -59,6 +61,7 @@ def train(
     progress: ProgressCallback | None = None,
     notes: TaskNotes | None = None,
     engine: EngineSettings | None = None,
+    log_head: str = "",
 ) -> TrainResult:
     """Train a model in an environment, from step 0.
 
@@ -71,6 +74,7 @@ def train(
         progress: is called after every step.
         notes: what training must know of tasks beside their attempts.
         engine: what samples; our own in this process by default.
+        log_head: digest of the audit log's last entry.
 
     Raises:
         ConfigError: settings that need notes, and none are given.
@@ -91,6 +95,7 @@ def train(
         model=str(model.resolve()),
         settings=settings.model_dump_json(),
         engine=(engine or EngineSettings()).model_dump_json(),
+        log_head=log_head,
     )
     write_durably(folder.start, msgspec.json.encode(start))
     return _run_local(start, run_dir, source, runner, progress, notes)

@@ -13,7 +13,7 @@ from flightschool.verification.reward import OutcomeReward, RewardSettings
 from flightschool.verification.rules import FAULTS_THAT_TOOK_EFFECT, expected_values, took_effect
 from flightschool.verification.shaping import milestone_potentials, shaping, sums_to_go
 from flightschool.verification.states import Resources
-from flightschool.verification.verifier import JUDGE_VERSION, CheckVerifier
+from flightschool.verification.verifier import JUDGE_VERSION, CheckVerifier, rules_in
 
 __all__ = [
     "FAULTS_THAT_TOOK_EFFECT",
@@ -39,6 +39,7 @@ __all__ = [
     "parse_checks",
     "regrade",
     "reward_of",
+    "rules_in",
     "shaping",
     "sums_to_go",
     "took_effect",

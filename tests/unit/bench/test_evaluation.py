@@ -58,8 +58,11 @@ def test_exact_errors_agree_with_simulation() -> None:
     assert found / trials == pytest.approx(expected, abs=0.035)
 
 
-def test_clustered_coverage_is_a_share() -> None:
-    assert 0.85 <= clustered_coverage(0.1, 0.9, 40) <= 1.0
+def test_clustered_coverage_and_the_warning_where_few_families_fail() -> None:
+    assert 0.9 <= clustered_coverage(0.1, 0.9, 60).coverage <= 1.0
+    rare = clustered_coverage(0.3, 0.97, 60)
+    assert rare.coverage >= 0.9
+    assert rare.warned == 1.0
 
 
 def test_our_load_is_kept_and_read_back(tmp_path: Path) -> None:
@@ -88,6 +91,7 @@ def test_the_verb_prints_all_figures_and_ends_with_1_when_one_is_missed(
         clustered_coverage_min=0.94,
         num_simulations=10,
         rare_coverage_min=0.95,
+        rare_warned=1.0,
         type1_sequential=0.04,
         power_sequential=0.85,
         sample_ratio_sequential=1.3,
@@ -99,6 +103,7 @@ def test_the_verb_prints_all_figures_and_ends_with_1_when_one_is_missed(
         summary_s_200k=0.1,
         inspect_cpu_ms_per_sample=ratio,
         inspect_bytes_per_sample=ratio,
+        inspect_version="0.0",
         ratio=ratio,
         read_ratio=ratio,
         targets=(Target(name="rss_mb", value=100.0, relation="<=", limit=200.0, met=met),),

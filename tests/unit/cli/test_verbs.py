@@ -234,8 +234,13 @@ def test_audit_keeps_verdicts_and_the_exit_code_tells(run: Run, space: Path) -> 
 
 
 def test_freeze_measure_and_compare(run: Run, space: Path) -> None:
-    frozen = run("eval", "freeze", "desk", "--name", "ride", "--strata", "stratum", "--per-family", "1", "--json")
+    ask = ("eval", "freeze", "desk", "--name", "ride", "--strata", "stratum", "--per-family", "1", "--json")
+    refused = run(*ask)
+    assert (refused.code, "no sound audit" in refused.error["what"]) == (2, True)
+    assert "flightschool audit desk" in refused.error["mend"]
+    frozen = run(*ask, "--override", "a test of the verb")
     assert frozen.code == 0
+    assert frozen.json["sealed"]["override"] == "a test of the verb"
     assert frozen.json["holdout"] == "ride-holdout"
     assert abs(sum(share["weight"] for share in frozen.json["suite"]["strata"]) - 1) < 1e-9
     measured = run("eval", "run", "ride", "--policy", "oracle", "--json")
@@ -261,7 +266,8 @@ def test_freeze_measure_and_compare(run: Run, space: Path) -> None:
 
 def test_the_sealed_part_opens_for_acceptance_alone(run: Run, space: Path) -> None:
     whole = run("env", "show", "desk", "--json").json["digest"]
-    frozen = run("eval", "freeze", "desk", "--name", "ride", "--per-family", "1", "--looks", "2", "--json").json
+    ask = ("eval", "freeze", "desk", "--name", "ride", "--per-family", "1", "--looks", "2")
+    frozen = run(*ask, "--override", "a test of the verb", "--json").json
     left = frozen["sealed"]["environment_digest"]
     assert left != whole
     assert run("rollout", "desk", "--policy", "noop", "-n", "1", "--json").code == 0  # what is left goes on
@@ -311,7 +317,7 @@ def _log() -> list[Any]:
 
 
 def test_screening_wants_an_audit_and_takes_an_override(run: Run, space: Path) -> None:
-    run("eval", "freeze", "desk", "--name", "ride", "--per-family", "1")
+    run("eval", "freeze", "desk", "--name", "ride", "--per-family", "1", "--holdout", "0")
     refused = run("screen", "desk", "--policy", "random", "--budget", "16", "--json")
     assert refused.code == 2
     assert "flightschool audit" in refused.error["mend"]
@@ -377,7 +383,7 @@ def _entries(opened: Workspace) -> list[Any]:
 def test_changed_log_is_found(run: Run, space: Path) -> None:
     import msgspec
 
-    run("eval", "freeze", "desk", "--name", "ride", "--per-family", "1")
+    run("eval", "freeze", "desk", "--name", "ride", "--per-family", "1", "--holdout", "0")
     with Workspace.find() as opened:
         key = opened.store.keys("log_entry")[0]
         entry = _entries(opened)[0]

@@ -23,9 +23,18 @@ def test_summary_weighs_strata_by_traffic(run_of: Any) -> None:
     assert summary.measurement("violations/weighted").value == pytest.approx(0.1)
     assert summary.measurement("virtual_ms/all").value == 100.0
     names = {m.name.split("/")[0] for m in summary.measurements}
-    assert names == {metric.name for metric in METRICS}
+    assert names == {metric.name for metric in METRICS} - {"cost_usd"}  # no prices were stated
     with pytest.raises(NotFoundError, match="success/weighted"):
         summary.measurement("succes")
+
+
+def test_a_stratum_of_one_task_has_a_note_and_no_interval(run_of: Any) -> None:
+    run = run_of([True] * 9, families=9, strata=("a",) * 8 + ("b",), weights={"a": 0.9, "b": 0.1})
+    summary = summarise(run)
+    assert not [m for m in summary.measurements if m.name == "success/stratum:b"]
+    assert any("success/stratum:b: a single task" in note for note in summary.notes)
+    assert summary.measurement("success/weighted").value == 1.0
+    assert summary.measurement("success/weighted").low < 1.0
 
 
 def test_intervals_hold_the_value_and_rest_on_tasks_not_on_repeats(run_of: Any) -> None:

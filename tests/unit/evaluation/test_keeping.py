@@ -21,8 +21,9 @@ def test_an_edited_score_is_refused(run_of: Any, store: SqlStore) -> None:
         load_run(store, "eval-0001")
 
 
-def test_runs_of_a_training_job_have_no_entry_and_are_given_as_they_are(run_of: Any, store: SqlStore) -> None:
-    store.put("evaluation", "job-before", run_of([True] * 4, id="job-before"))
-    assert load_run(store, "job-before").num_missing == 0
+def test_a_run_that_the_log_never_saw_is_refused(run_of: Any, store: SqlStore) -> None:
+    store.put("evaluation", "eval-0002", run_of([True] * 4, id="eval-0002"))
+    with pytest.raises(GateError, match="never measured"):
+        load_run(store, "eval-0002")
     with pytest.raises(NotFoundError):
         load_run(store, "eval-0009")

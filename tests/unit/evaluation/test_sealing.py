@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from flightschool.environments import build_from_traces, load_environment, save_
 from flightschool.errors import GateError, InputError, NotFoundError
 from flightschool.evaluation import (
     Acceptance,
+    Asked,
     Frozen,
     SealedHoldout,
+    Terms,
     accept,
     finish_sealing,
     freeze,
@@ -27,7 +29,7 @@ from flightschool.evaluation import (
     sealing,
 )
 from flightschool.evaluation.needles import Needles, texts_in
-from flightschool.governance import AuditLog, KeyRing
+from flightschool.governance import AuditLog, KeyRing, overrides
 from flightschool.protocols import Environment
 from flightschool.records import AuditVerdict, Message, Task, TaskAudit, ToolCall
 from flightschool.rollouts import NoopPolicy, OraclePolicy
@@ -109,8 +111,9 @@ def sealed(space: Workspace, ring: KeyRing, **options: Any) -> tuple[list[Task],
     frozen = freeze(world, "ride", suite_fraction=0.25, holdout_fraction=0.25)
     assert frozen.holdout is not None
     tasks = [world.task(task_id) for task_id in frozen.holdout.task_digests]
+    defaults: dict[str, Any] = {"terms": Terms(looks=2), "unaudited": lambda _: []}
     kept, card = seal_holdout(
-        space.store, frozen, world, ring=ring, actor="Vera", root=space.root, **{"looks": 2, **options}
+        space.store, frozen, world, ring=ring, actor="Vera", root=space.root, **{**defaults, **options}
     )
     return tasks, kept, card
 
@@ -138,14 +141,9 @@ def accepted(space: Workspace, ring: KeyRing, **options: Any) -> Acceptance:
     def no_base() -> Environment:
         raise AssertionError("the content lies in the box")
 
-    base: dict[str, Any] = {
-        "make_policy": OraclePolicy,
-        "actor": "Vera",
-        "role": "evaluation",
-        "reason": "release 4",
-        "candidate_digest": "sha256:a",
-        "base": no_base,
-    }
+    who: dict[str, Any] = {"actor": "Vera", "role": "evaluation", "reason": "release 4", "candidate_digest": "sha256:a"}
+    asked = Asked(**{name: options.pop(name, who.get(name)) for name in (*who, "target")})
+    base: dict[str, Any] = {"make_policy": OraclePolicy, "asked": asked, "base": no_base}
     return accept(space.store, "ride", ring=ring, composition=OutcomeReward(), **{**base, **options})
 
 
@@ -260,6 +258,23 @@ def test_files_with_sealed_text_are_named_and_nothing_is_done(space: Workspace, 
     sealed(space, ring)
 
 
+def test_what_was_not_audited_is_not_sealed_unless_somebody_answers_for_it(space: Workspace, ring: KeyRing) -> None:
+    def one_open(tasks: Sequence[Task]) -> list[str]:
+        return [tasks[0].id]
+
+    before = load_environment("june", space).digest
+    with pytest.raises(GateError, match="1 of 6 tasks to be sealed have no sound audit") as refused:
+        sealed(space, ring, unaudited=one_open)
+    assert "audit june" in refused.value.mend
+    assert load_environment("june", space).digest == before
+    assert not list(AuditLog(space.store).entries())
+    _, _, card = sealed(space, ring, unaudited=one_open, override_reason="the domain has no audit yet")
+    (passed,) = overrides(AuditLog(space.store))
+    assert (passed.name, passed.gate, passed.reason) == ("Vera", "audit before sealing", "the domain has no audit yet")
+    assert (card.num_unaudited, card.override_reason) == (1, "the domain has no audit yet")
+    assert any("the domain has no audit yet" in note for note in accepted(space, ring).notes)
+
+
 def test_another_environment_of_the_same_traces_stands_in_the_way(space: Workspace, ring: KeyRing) -> None:
     save_environment(space.store, build_from_traces(TRACES, "twin"))
     # Equal content is one blob: it would be erased under the twin's feet.
@@ -291,7 +306,7 @@ def test_nothing_to_seal_and_too_little_to_seal(space: Workspace, ring: KeyRing)
     with pytest.raises(InputError, match="nothing to seal"):
         seal_holdout(space.store, none, world, ring=ring, actor="Vera")
     with pytest.raises(InputError, match="0 looks"):
-        sealed(space, ring, looks=0)
+        Terms(looks=0)
     sealed(space, ring)
     left = load_environment("june", space)
     again = freeze(left, "ride", suite_fraction=0.25, holdout_fraction=0.25)
@@ -321,7 +336,9 @@ def test_tasks_of_code_are_hidden_and_opened_again(tmp_path: Path, ring: KeyRing
     with Workspace.create(tmp_path / "other") as made:
         frozen = freeze(desk, "ride", suite_fraction=0.25, holdout_fraction=0.2, max_tasks_per_family=1)
         assert frozen.holdout is not None
-        _, card = seal_holdout(made.store, frozen, desk, ring=ring, actor="Vera", root=made.root)
+        _, card = seal_holdout(
+            made.store, frozen, desk, ring=ring, actor="Vera", root=made.root, unaudited=lambda _: []
+        )
         left = served(made.store, desk)
         assert left.digest == card.successor != desk.digest
         assert not set(frozen.holdout.task_digests) & {task.id for task in left.tasks()}
@@ -330,10 +347,7 @@ def test_tasks_of_code_are_hidden_and_opened_again(tmp_path: Path, ring: KeyRing
             "ride",
             OraclePolicy,
             ring=ring,
-            actor="Vera",
-            role="evaluation",
-            reason="release 4",
-            candidate_digest="sha256:a",
+            asked=Asked(actor="Vera", role="evaluation", reason="release 4", candidate_digest="sha256:a"),
             composition=OutcomeReward(),
             base=lambda: desk,
         )

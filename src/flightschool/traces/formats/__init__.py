@@ -5,8 +5,14 @@ from flightschool.traces.formats.anthropic_session import AnthropicSessionImport
 from flightschool.traces.formats.atif import AtifImporter
 from flightschool.traces.formats.atif_export import atif_losses, export_atif
 from flightschool.traces.formats.codex import CodexImporter
-from flightschool.traces.formats.inspect_export import export_inspect, inspect_losses
-from flightschool.traces.formats.inspect_log import InspectImporter
+from flightschool.traces.formats.inspect_export import (
+    export_inspect,
+    inspect_header,
+    inspect_losses,
+    inspect_sample,
+    write_inspect_archive,
+)
+from flightschool.traces.formats.inspect_log import InspectImporter, inspect_samples
 from flightschool.traces.formats.langfuse import LangfuseImporter
 from flightschool.traces.formats.langsmith import LangSmithImporter
 from flightschool.traces.formats.openai_chat import OpenAIChatImporter, chat_losses, export_chat
@@ -37,6 +43,10 @@ __all__ = [
     "export_chat",
     "export_inspect",
     "export_otlp",
+    "inspect_header",
     "inspect_losses",
+    "inspect_sample",
+    "inspect_samples",
     "otlp_losses",
+    "write_inspect_archive",
 ]

@@ -7,7 +7,7 @@ archive are fixed: equal episodes give equal bytes.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import IO, Any
 
 from flightschool.digest import canonical_json
@@ -18,7 +18,7 @@ from flightschool.traces.formats.own import call_extras, shared_losses, turn_ext
 from flightschool.traces.hints import metadata_table
 from flightschool.traces.records import RecordedCall, RecordedEpisode
 
-__all__ = ["export_inspect", "inspect_losses"]
+__all__ = ["export_inspect", "inspect_header", "inspect_losses", "inspect_sample", "write_inspect_archive"]
 
 _WHEN = "2023-11-14T22:13:20+00:00"
 _ZIP_TIME = (2023, 11, 14, 22, 13, 20)
@@ -27,18 +27,33 @@ _MODEL = "recorded/unknown"
 
 def export_inspect(episodes: Iterable[RecordedEpisode], file: IO[bytes]) -> None:
     """Write the archive."""
+    write_inspect_archive(file, map(inspect_sample, episodes), inspect_header)
+
+
+def write_inspect_archive(
+    file: IO[bytes], samples: Iterable[dict[str, Any]], header_of: Callable[[list[str]], dict[str, Any]]
+) -> int:
+    """Write samples one by one and the header that is made of their ids last; returns the number of samples."""
     summaries: list[dict[str, Json]] = []
     ids: list[str] = []
+    names: dict[str, str] = {}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for episode in episodes:
-            sample = _sample(episode)
-            ids.append(episode.id)
-            _write(archive, f"samples/{_file_name(episode.id, len(ids))}_epoch_1.json", sample)
-            summaries.append({key: sample[key] for key in ("id", "epoch", "input", "target", "scores")})
-        header = _header(ids)
+        for sample in samples:
+            ids.append(sample["id"])
+            name = names.setdefault(sample["id"], _file_name(sample["id"], len(ids)))
+            _write(archive, f"samples/{name}_epoch_{sample['epoch']}.json", sample)
+            kept = ("id", "epoch", "input", "target", "scores", "error")
+            summaries.append({key: _summed(sample, key) for key in kept if key in sample})
+        header = header_of(ids)
         _write(archive, "_journal/start.json", {key: header[key] for key in ("version", "eval", "plan")})
         _write(archive, "summaries.json", summaries)
         _write(archive, "header.json", header)
+    return len(ids)
+
+
+def _summed(sample: dict[str, Any], key: str) -> Json:
+    """What a summary shows of a sample: of an error its message alone."""
+    return sample[key]["message"] if key == "error" else sample[key]
 
 
 def inspect_losses(episode: RecordedEpisode) -> list[str]:
@@ -59,7 +74,8 @@ def _file_name(episode_id: str, number: int) -> str:
     return episode_id if plain and len(episode_id) < 120 else f"sample-{number}"
 
 
-def _header(ids: list[str]) -> dict[str, Json]:
+def inspect_header(ids: list[str]) -> dict[str, Any]:
+    """The header of a log of these samples."""
     name = content_digest(ids).removeprefix("sha256:")[:22]
     total = len(ids)
     spec: dict[str, Json] = {
@@ -83,7 +99,8 @@ def _header(ids: list[str]) -> dict[str, Json]:
     }
 
 
-def _sample(episode: RecordedEpisode) -> dict[str, Any]:
+def inspect_sample(episode: RecordedEpisode) -> dict[str, Any]:
+    """An episode as a sample."""
     own = metadata_table(episode)
     calls = {call.id: call_extras(call) for call in episode.calls}
     turns = [{"turn": turn.turn, **turn_extras(turn)} for turn in episode.turns]

@@ -7,6 +7,7 @@ like a verdict, else the first that can be read as a grade, is the outcome. Arch
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from flightschool.traces.loading import broken, head_of, place, table_at
 from flightschool.traces.records import RecordedEpisode
 from flightschool.traces.streaming import JsonStream
 
-__all__ = ["InspectImporter"]
+__all__ = ["InspectImporter", "inspect_samples"]
 
 _ATTACHMENT = "attachment://"
 _ZSTANDARD = 93
@@ -81,6 +82,34 @@ def _from_archive(path: Path) -> Iterator[RecordedEpisode]:
                 raise _no_samples(path)
     except zipfile.BadZipFile as error:
         raise broken(f"the archive cannot be read: {error}", str(path), "a .eval file", "copy it once more") from error
+
+
+def inspect_samples(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The log's specification (its key ``eval``) and all samples as they stand there, attachments in their places.
+
+    Raises:
+        TraceError: the file is no log, or damaged.
+    """
+    if head_of(path, 4) != b"PK\x03\x04":
+        try:
+            log = json.loads(path.read_text(encoding="utf-8"))
+            header, raw = log["eval"], log["samples"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise broken(f"no log: {error}", str(path), "a .eval archive or a .json log", "check the path") from error
+    else:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = {info.filename: info for info in archive.infolist()}
+        except (OSError, zipfile.BadZipFile) as error:
+            raise broken(
+                f"the archive cannot be read: {error}", str(path), "a .eval file", "copy it once more"
+            ) from error
+        header = _header(path, names)
+        raw = [_member(path, i) for name, i in names.items() if name.startswith("samples/") and name.endswith(".json")]
+    samples = [_resolved(one, table_at(one, "attachments")) for one in raw if isinstance(one, dict)]
+    if not samples or not isinstance(header, dict):
+        raise _no_samples(path)
+    return header, samples
 
 
 def _no_samples(path: Path) -> Exception:

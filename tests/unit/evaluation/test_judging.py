@@ -1,0 +1,148 @@
+"""Grades held against the labels of people, and judges as part of what is frozen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from flightschool.errors import GateError, InputError
+from flightschool.evaluation import compare, design_suite, judged, judges_of, require_design
+from flightschool.governance import ReviewCandidate, add_label, draw_sheet, save_sheet
+from flightschool.records import CheckKind, CheckSpec, JudgeCheck, Reference, StratumShare, Suite
+from flightschool.statistics import LabelledCell, rectified_mean
+from flightschool.store import SqlStore
+from flightschool.testing.miniature import MiniatureEnvironment
+from flightschool.verification import verifier
+
+JUDGE = JudgeCheck(criterion="The answer is kind.", endpoint="openai:http://127.0.0.1:9/v1#judge-1", key_env="")
+
+
+def whole(environment: MiniatureEnvironment, name: str = "ride") -> Suite:
+    """All tasks of the miniature."""
+    tasks = environment.tasks()
+    return Suite(
+        name=name,
+        environment=environment.name,
+        environment_digest=environment.digest,
+        task_digests={task.id: task.digest for task in tasks},
+        strata=tuple(
+            StratumShare(
+                name=stratum,
+                weight=share,
+                num_tasks=sum(task.stratum == stratum for task in tasks),
+                families=tuple({task.family: None for task in tasks if task.stratum == stratum}),
+                trained=False,
+            )
+            for stratum, share in environment.strata.items()
+        ),
+    )
+
+
+class Judging(MiniatureEnvironment):
+    """A model decides, beside the checks."""
+
+    rule = JUDGE
+
+    def reference(self, task_id: str) -> Reference:
+        found = super().reference(task_id)
+        kind = CheckSpec(id="kind", kind=CheckKind.FUNCTIONAL, rule=self.rule)
+        return msgspec.structs.replace(found, checks=(*found.checks, kind))
+
+
+def test_the_judge_its_model_and_its_prompt_are_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = Judging()
+    suite = whole(environment)
+    frozen = design_suite(suite, environment)
+    assert judges_of(suite, environment) == (JUDGE.endpoint,)
+    assert judges_of(suite, MiniatureEnvironment()) == ()
+    require_design(frozen, suite, environment)
+    environment.rule = msgspec.structs.replace(JUDGE, endpoint="openai:http://127.0.0.1:9/v1#judge-2")
+    with pytest.raises(GateError, match="verifier of"):
+        require_design(frozen, suite, environment)
+    environment.rule = JUDGE
+    monkeypatch.setattr(verifier, "PROMPT_VERSION", "another")
+    with pytest.raises(GateError, match="verifier of"):
+        require_design(frozen, suite, environment)
+
+
+def test_a_judge_that_nobody_checked_decides_nothing(run_of: Any) -> None:
+    found = compare(run_of([False] * 40), run_of([True] * 40), judge_alpha=float("nan"))
+    assert found.winner is None
+    assert "no review label" in found.doubts[0]
+
+
+def labelled(store: SqlStore, run: Any, wrong: set[str], num: int = 40) -> None:
+    """A sheet over all attempts, labelled by somebody who disagrees with the grades named."""
+    candidates = [
+        ReviewCandidate(attempt=item.attempt, task=item.task, stratum=item.stratum, passed=bool(item.success), why="")
+        for item in run.items
+    ]
+    sheet = draw_sheet(candidates, name="sheet", target=run.id, by="stratum", num=num, seed=0, made_by="Vera")
+    save_sheet(store, sheet)
+    for item in sheet.items:
+        right = item.passed != (item.attempt in wrong)
+        label = "right" if right else "wrong"
+        add_label(store, sheet, item.attempt, reviewer="Vera", label=label, reason="seen")
+
+
+def test_labels_give_alpha_errors_and_two_corrections(run_of: Any, store: SqlStore) -> None:
+    run = run_of([True] * 60 + [False] * 40, id="eval-0001")
+    wrong = {run.items[n].attempt for n in range(6)}  # six of sixty passes are wrong
+    labelled(store, run, wrong, num=100)
+    found = judged(store, run)
+    assert found.num_labels == 100
+    assert found.as_graded.value == 0.6
+    assert found.prediction_powered is not None
+    assert found.prediction_powered.value == pytest.approx(0.54)
+    assert found.rogan_gladen is not None
+    assert found.rogan_gladen.value == pytest.approx(0.54, abs=0.01)
+    assert found.rogan_gladen.low < 0.54 < found.rogan_gladen.high
+    assert found.alpha is not None
+    assert 0.8 < found.alpha < 1.0
+    assert found.error is not None
+    assert found.error.rho0 is not None
+    assert found.error.rho0.value == pytest.approx(6 / 46)
+
+
+def test_nothing_is_corrected_without_labels_in_every_cell(run_of: Any, store: SqlStore) -> None:
+    run = run_of([True] * 60 + [False] * 40, id="eval-0001")
+    bare = judged(store, run)
+    assert (bare.alpha, bare.prediction_powered, bare.num_unspoken) == (None, None, 100)
+    assert "nobody has looked" in bare.notes[0]
+
+
+def test_a_rectified_mean_by_hand() -> None:
+    cells = [
+        LabelledCell(passed=True, size=80, num_labelled=20, num_wrong=2),
+        LabelledCell(passed=False, size=20, num_labelled=10, num_wrong=1),
+    ]
+    found = rectified_mean(cells)
+    assert found.value == pytest.approx(0.74)
+    assert 0.6 < found.low < 0.74 < found.high < 0.88
+    census = rectified_mean([LabelledCell(passed=True, size=50, num_labelled=50, num_wrong=5)])
+    assert (census.low, census.value, census.high) == pytest.approx((0.9, 0.9, 0.9))
+    spotless = rectified_mean([LabelledCell(passed=True, size=1000, num_labelled=30, num_wrong=0)])
+    assert spotless.low < 0.99  # thirty right of thirty leave doubt
+    with pytest.raises(InputError, match="no labels"):
+        rectified_mean([LabelledCell(passed=True, size=5, num_labelled=0, num_wrong=0)])
+
+
+def test_a_rectified_mean_covers() -> None:
+    from flightschool.digest import derive_random
+
+    covered = trials = 0
+    for trial in range(400):
+        random = derive_random("rectified", trial)
+        passes = [random.random() < 0.15 for _ in range(300)]  # whether a pass is wrong
+        failures = [random.random() < 0.05 for _ in range(200)]
+        truth = (300 - sum(passes) + sum(failures)) / 500
+        cells = [
+            LabelledCell(passed=True, size=300, num_labelled=40, num_wrong=sum(random.sample(passes, 40))),
+            LabelledCell(passed=False, size=200, num_labelled=40, num_wrong=sum(random.sample(failures, 40))),
+        ]
+        found = rectified_mean(cells)
+        covered += found.low <= truth <= found.high
+        trials += 1
+    assert 0.92 <= covered / trials <= 1.0
