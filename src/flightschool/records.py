@@ -590,6 +590,7 @@ class EndReason(StrEnum):
     POLICY_ERROR = "policy_error"  # the policy's own program raised
     TIME_LIMIT = "time_limit"  # the policy's program did not end in its time
     RESOURCE_LIMIT = "resource_limit"  # the policy used up memory, processor, disk or what may be kept of it
+    UNGRADABLE = "ungradable"  # what the policy left keeps the grader from a verdict that it has without it
     ENGINE_ERROR = "engine_error"  # generation died: infrastructure
     WORLD_ERROR = "world_error"  # the environment's own code raised: infrastructure
     HARNESS_ERROR = "harness_error"  # the program around the policy failed before the policy spoke: infrastructure

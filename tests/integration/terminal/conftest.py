@@ -273,9 +273,19 @@ class Runs:
     def script(self, text: str, name: str = "act.sh") -> str:
         return f"script:{write(self.folder / 'scripts', {name: text}) / name}"
 
-    def __call__(self, path: Path, policy: str, *, num: int = 1, seed: int = 0) -> list[Result]:
-        tasks, chosen = find_tasks(path), parse_policy(policy)
-        return run_episodes(tasks, chosen, num=num, seed=seed, run="test", images=self.images, keep_blob=self.keep)
+    def __call__(
+        self, path: Path, policy: str, *, num: int = 1, seed: int = 0, concurrency: int | None = None
+    ) -> list[Result]:
+        return run_episodes(
+            find_tasks(path),
+            parse_policy(policy),
+            num=num,
+            seed=seed,
+            run="test",
+            images=self.images,
+            keep_blob=self.keep,
+            concurrency=concurrency,
+        )
 
     def keep(self, data: bytes) -> str:
         from flightschool.digest import digest
@@ -321,6 +331,7 @@ def as_ordinary(sandboxes: str) -> Callable[[Callable[[], None]], None]:
 
 def _in_child(work: Callable[[], None]) -> None:
     told, tells = os.pipe()
+    b"".decode("utf-8-sig")  # loaded late, from where that user may not read
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # later Pythons warn of forking beside threads; none of ours hold locks
         pid = os.fork()

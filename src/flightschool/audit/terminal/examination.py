@@ -140,7 +140,7 @@ class Examination:
         detail = ""
         for number in range(2):
             blobs: list[bytes] = []
-            runner = TerminalRunner(self.store, self.provider, run="audit", keep_blob=_keep(blobs))
+            runner = TerminalRunner(self.store, self.provider, run="audit", keep_blob=_keep(blobs), controlled=False)
             async with self._gate:
                 self.num_episodes += 1
                 started = time.perf_counter()

@@ -2,11 +2,12 @@
 
 Who could have caused an end decides what follows, as in ``rollouts.runner``: a program that fails, runs on or fills the
 place up is the policy's doing and is graded on what it left; a lost sandbox, a build that breaks and a grader without a
-verdict are nobody's score.
+verdict are nobody's score, unless it has one on what no policy touched (``controls``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import time
 from collections.abc import Callable
@@ -22,16 +23,16 @@ from flightschool.environments.terminal.grading import (
     Graded,
     UnplaceableError,
     files_of,
-    grade,
     lay_out,
     place_files,
     sieve_of,
 )
 from flightschool.environments.terminal.rooms import MOST_ENTRIES, Rooms, host_variables, rooms_env
 from flightschool.environments.terminal.trees import Account, Image, ImageStore, NotRunnable, Tree, find_account, tail
-from flightschool.errors import FlightschoolError, InfrastructureError, InputError
+from flightschool.errors import InfrastructureError, InputError
 from flightschool.records import INFRA_REASONS, Attempt, EndReason, Message, Timings, ToolEvent
 from flightschool.rollouts.runner import outcome_of
+from flightschool.rollouts.terminal.controls import Controls, graded_or_why
 from flightschool.rollouts.terminal.policies import PROGRAM_FOLDER, Move, TerminalPolicy
 from flightschool.rollouts.terminal.records import Episode, NotRun, StageResult, TerminalEpisode
 from flightschool.rollouts.terminal.recounting import recount
@@ -77,15 +78,24 @@ class TerminalRunner:
         provider: makes the sandboxes; the one of ``store``. Owned by the caller.
         run: id of the run that attempts belong to.
         keep_blob: keeps end states (bytes → digest), so that they can be graded again.
+        controlled: whether a grading without a verdict is the policy's failure where the tests have a verdict on an
+            untouched state; False: it always is the grader's (an audit wants to see it).
     """
 
     def __init__(
-        self, store: ImageStore, provider: NativeProvider, *, run: str, keep_blob: KeepBlob | None = None
+        self,
+        store: ImageStore,
+        provider: NativeProvider,
+        *,
+        run: str,
+        keep_blob: KeepBlob | None = None,
+        controlled: bool = True,
     ) -> None:
         self.run = run
         self._store = store
         self._provider = provider
         self._keep_blob = keep_blob
+        self._controls = Controls(store, provider) if controlled else None
 
     async def attempt(
         self, task: TerminalTask, policy: TerminalPolicy, *, group: str, index: int, seed: int, number: int = 0
@@ -162,29 +172,34 @@ class TerminalRunner:
     ) -> tuple[EndReason, str]:
         """Walk through the stages; the reason and detail of the first end that was no ordinary one."""
         ending, details = EndReason.FINISHED, []
-        state = EndState(entries=())
+        state = untouched = EndState(entries=())
         for place, stage in enumerate(task.stages):
-            begun = state.then(_given(task, stage, image))
-            ended = await self._policy_stage(task, stage, policy, image, begun, seed)
+            given = _given(task, stage, image)
+            begun, untouched = state.then(given), untouched.then(given)
+            ended = await self._policy_stage(task, stage, policy, image, begun, untouched, seed)
             events += recount(ended.words, ended.program, ended.changes or (), stage=place, first=len(events))
             if ended.detail:
                 details.append(f"{stage.name}: {ended.detail}" if stage.name else ended.detail)
             ending = ended.reason if ending is EndReason.FINISHED else ending
             if ended.changes is None:
                 results.append(StageResult(name=stage.name, end_state="", output=ended.output))
-                scores.nothing(stage)
+                scores.nothing(stage, "the end state could not be graded")
                 break
             state = begun.then(ended.changes)
             try:
-                graded = await self._grade(task, stage, image, state)
+                graded, is_the_policys = await self._grade(task, place, image, state, untouched)
             except UnplaceableError as error:
                 results.append(StageResult(name=stage.name, end_state=state.digest, output=ended.output))
-                scores.nothing(stage)
+                scores.nothing(stage, error.what)
                 return EndReason.RESOURCE_LIMIT, error.what
             blob = self._keep_blob(state.to_bytes()) if self._keep_blob else ""
             results.append(
                 StageResult(name=stage.name, end_state=state.digest, blob=blob, graded=graded, output=ended.output)
             )
+            if is_the_policys:
+                why = f"{graded.problem}; on what no policy touched the same tests have a verdict"
+                scores.nothing(stage, why)
+                return EndReason.UNGRADABLE, why
             if graded.reward is None:
                 return EndReason.GRADER_ERROR, graded.problem
             scores.add(stage, graded)
@@ -192,24 +207,54 @@ class TerminalRunner:
                 break
         return ending, "; ".join(details)
 
-    async def _grade(self, task: TerminalTask, stage: TaskStep, image: Image, state: EndState) -> Graded:
-        try:
-            return await grade(task, stage, image, state, self._store, self._provider)
-        except UnplaceableError:
-            raise
-        except (FlightschoolError, OSError) as error:
-            return Graded(reward=None, problem=f"the grader's sandbox: {error}")
+    async def _grade(
+        self, task: TerminalTask, place: int, image: Image, state: EndState, untouched: EndState
+    ) -> tuple[Graded, bool]:
+        """The verdict on a stage, and where there is none, whether the policy's state is what keeps it away."""
+        graded = await graded_or_why(task, place, image, state, self._store, self._provider)
+        if graded.reward is not None or self._controls is None or state == untouched:
+            return graded, False
+        if not await self._controls.judge(task, place, image, untouched):
+            return graded, False
+        again = await graded_or_why(task, place, image, state, self._store, self._provider)
+        return again, again.reward is None
 
     # -------------------------------------------------------------------------------------------- the policy
 
     async def _policy_stage(
-        self, task: TerminalTask, stage: TaskStep, policy: TerminalPolicy, image: Image, begun: EndState, seed: int
+        self,
+        task: TerminalTask,
+        stage: TaskStep,
+        policy: TerminalPolicy,
+        image: Image,
+        begun: EndState,
+        untouched: EndState,
+        seed: int,
     ) -> _Ended:
-        """A fresh sandbox over the image and what was written so far. Processes of earlier stages do not live on."""
+        """A fresh sandbox over the image and what was written so far. Processes of earlier stages do not live on.
+
+        What an earlier stage left can keep this one from starting: the policy's doing, if it starts without that.
+        """
         try:
             move = policy.move(stage)
         except InputError as error:
             raise _NoSolutionError(error.what) from error
+        try:
+            return await self._run_stage(task, stage, move, image, begun, seed)
+        except UnplaceableError as error:
+            return _Ended(reason=EndReason.RESOURCE_LIMIT, detail=error.what)
+        except _NoStartError:
+            if begun == untouched or self._controls is None:
+                raise
+        await self._run_stage(task, stage, Move(), image, untouched, seed)
+        try:
+            return await self._run_stage(task, stage, move, image, begun, seed)
+        except _NoStartError as error:
+            return _Ended(reason=EndReason.UNGRADABLE, detail=f"it could not begin on what was left: {error.what}")
+
+    async def _run_stage(
+        self, task: TerminalTask, stage: TaskStep, move: Move, image: Image, begun: EndState, seed: int
+    ) -> _Ended:
         timeout_s = stage.limits.agent_s or AGENT_TIMEOUT_S
         tree = Tree(Path(image.tree), over_host=image.over_host)
         account = find_account(tree, stage.agent_user, "agent.user") if stage.agent_user else image.account
@@ -222,9 +267,17 @@ class TerminalRunner:
                 place_files(room, task, move.placements)
             rooms = Rooms(task=task, image=image, stand_ins=self._store.stand_ins(image))
             spec = rooms.spec(room, account, timeout_s + SETUP_TIMEOUT_S)
-            async with self._provider.open(spec) as box:
+            async with contextlib.AsyncExitStack() as stack:
                 env = _env(task, stage, image, account, move, seed)
-                await _set_up(box, task, stage, image, env)
+                try:
+                    box = await stack.enter_async_context(self._provider.open(spec))
+                    await _set_up(box, task, stage, image, env)
+                    if move.program_path:
+                        await box.put(move.program_path, move.program, mode=0o755)
+                except (InfrastructureError, InputError) as error:
+                    raise _NoStartError(
+                        error.what, where=error.where, expected=error.expected, mend=error.mend
+                    ) from error
                 result = await _act(box, move, env, timeout_s)
                 ended = await _ended(box, result, tuple(leave_out), spec.limits.disk_bytes)
         return msgspec.structs.replace(ended, words=move.command, program=_text_of(task, move))
@@ -266,8 +319,6 @@ async def _set_up(box: AgentSandbox, task: TerminalTask, stage: TaskStep, image:
 async def _act(box: AgentSandbox, move: Move, env: dict[str, str], timeout_s: float) -> ExecResult | None:
     if not move.command:
         return None
-    if move.program_path:
-        await box.put(move.program_path, move.program, mode=0o755)
     return await box.exec(move.command, timeout_s=timeout_s, output_bytes=OUTPUT_BYTES, env=env, sweep_on_timeout=True)
 
 
@@ -340,3 +391,7 @@ def _details(
 
 class _NoSolutionError(Exception):
     """The policy cannot act in this task."""
+
+
+class _NoStartError(InfrastructureError):
+    """A stage could not begin."""

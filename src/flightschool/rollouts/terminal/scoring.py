@@ -26,9 +26,9 @@ class Scores:
             evidence += "; left out of the end state: " + ", ".join(f"{o.path} ({o.why})" for o in graded.left_out[:8])
         self._note(stage, reward, evidence)
 
-    def nothing(self, stage: TaskStep) -> None:
-        """What the policy left could not be kept, by its own doing."""
-        self._note(stage, 0.0, "the end state could not be graded")
+    def nothing(self, stage: TaskStep, why: str) -> None:
+        """What the policy left could not be kept or judged, by its own doing."""
+        self._note(stage, 0.0, why)
 
     def _note(self, stage: TaskStep, reward: float, evidence: str) -> None:
         self._rewards.append(reward)
