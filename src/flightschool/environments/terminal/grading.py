@@ -27,8 +27,10 @@ from flightschool.environments.terminal.reward import (
 )
 from flightschool.environments.terminal.rooms import VERDICT_FOLDER, Rooms, rooms_env
 from flightschool.environments.terminal.sifting import LeftOut, Sieve
+from flightschool.environments.terminal.spoken import own_verdicts, speaks_of
 from flightschool.environments.terminal.trees import Account, Image, ImageStore, Tree, find_account
 from flightschool.environments.terminal.trees.copies import MOST_BYTES, read_plain
+from flightschool.environments.terminal.unasked import GIT_HOOKS_OFF, GIT_QUIET
 from flightschool.errors import InfrastructureError, InputError
 from flightschool.records import Record
 from flightschool.sandbox import NativeProvider
@@ -84,14 +86,14 @@ async def grade(
             room.make_folder(place)
         place_files(room, task, stage.tests)
         account = verifier_account(tree, stage, image)
-        _own(room, account)
+        _make_verdict_folder(room, account)
         timeout_s = stage.limits.verifier_s or GRADE_TIMEOUT_S
         rooms = Rooms(task=task, image=image, stand_ins=store.stand_ins(image))
         run = await run_isolated(
             provider,
             rooms.spec(room, account, timeout_s),
             stage.test_command,
-            env=_env(task, image, account),
+            env=_env(task, stage, image, account),
             timeout_s=timeout_s,
             read=_REWARD_FILES,
         )
@@ -130,6 +132,7 @@ async def sieve_of(task: TerminalTask, stage: TaskStep, image: Image, store: Ima
         await store.base_tree(image),
         workdir=image.workdir,
         path=_program_folders(task, stage, image),
+        homes=_homes(stage, image),
         reserved=tuple(dict.fromkeys([*reserved, VERDICT_FOLDER])),
         instruction=f"{task.instruction}\n{stage.instruction}",
     )
@@ -137,9 +140,13 @@ async def sieve_of(task: TerminalTask, stage: TaskStep, image: Image, store: Ima
 
 def _program_folders(task: TerminalTask, stage: TaskStep, image: Image) -> str:
     """The search path of the tests, with the folders at home that tests often put in front of it themselves."""
+    homes = [f"{home}/.local/bin" for home in _homes(stage, image)]
+    return ":".join([_env(task, stage, image, image.account)["PATH"], *homes])
+
+
+def _homes(stage: TaskStep, image: Image) -> tuple[str, ...]:
     accounts = (image.account, verifier_account(Tree(Path(image.tree), over_host=image.over_host), stage, image))
-    homes = [f"{account.home.rstrip('/')}/.local/bin" for account in accounts]
-    return ":".join([_env(task, image, image.account)["PATH"], *dict.fromkeys(homes)])
+    return tuple(dict.fromkeys(account.home.rstrip("/") for account in accounts))
 
 
 def verifier_account(tree: Tree, stage: TaskStep, image: Image) -> Account:
@@ -147,15 +154,23 @@ def verifier_account(tree: Tree, stage: TaskStep, image: Image) -> Account:
     return find_account(tree, stage.verifier_user, "verifier.user") if stage.verifier_user else image.account
 
 
-def _env(task: TerminalTask, image: Image, account: Account) -> dict[str, str]:
-    return {**rooms_env(image, account, {**task.environment_env, **task.verifier_env}), **_HYGIENE}
+def _env(task: TerminalTask, stage: TaskStep, image: Image, account: Account) -> dict[str, str]:
+    env = {**rooms_env(image, account, {**task.environment_env, **task.verifier_env}), **_HYGIENE}
+    if "GIT_CONFIG_COUNT" in env:  # the task's own way of telling git
+        return env
+    about_hooks = "hook" in f"{task.instruction}\n{stage.instruction}".lower() or speaks_of(task, "hook")
+    settings = GIT_QUIET if about_hooks else {**GIT_QUIET, **GIT_HOOKS_OFF}
+    told = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (key, value) in enumerate(settings.items()):
+        told |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return {**env, **told}
 
 
 def _is_file(task: TerminalTask, placement: Placement) -> bool:
     return Path(task.folder, placement.source).is_file()
 
 
-def _own(room: Tree, account: Account) -> None:
+def _make_verdict_folder(room: Tree, account: Account) -> None:
     """The folder of the verdict belongs to whom the tests run as."""
     room.remove(VERDICT_FOLDER)
     room.make_folder(VERDICT_FOLDER, owner=(account.uid, account.gid))
@@ -216,6 +231,8 @@ def _place(room: Tree, folder: int, path: str, target: str, executable: bool) ->
 
 
 def _graded(task: TerminalTask, run: VerifierRun, left_out: tuple[LeftOut, ...]) -> Graded:
+    run, foreign = _own(task, run)
+    left_out = (*foreign, *left_out)
     text = (run.stdout + run.stderr).decode(errors="replace")
     problem, reading = (run.problem, None) if run.problem else _read(task, run, text)
     number = reading if isinstance(reading, RewardNumber) else None
@@ -228,6 +245,19 @@ def _graded(task: TerminalTask, run: VerifierRun, left_out: tuple[LeftOut, ...])
         output=text[-OUTPUT_CHARACTERS:],
         wall_s=run.wall_s,
     )
+
+
+def _own(task: TerminalTask, run: VerifierRun) -> tuple[VerifierRun, list[LeftOut]]:
+    """The run without verdicts that no file of the task speaks of: code of the policy that the tests ran wrote them."""
+    by_name = {path.rpartition("/")[2]: path for path in (*run.files, *run.odd_files)}
+    _, foreign = own_verdicts(task, by_name)
+    if not foreign:
+        return run, []
+    apart = {by_name[name] for name in foreign}
+    files = {path: data for path, data in run.files.items() if path not in apart}
+    odd_files = {path: why for path, why in run.odd_files.items() if path not in apart}
+    told = [LeftOut(path=path, why="a verdict that no file of the task speaks of") for path in sorted(apart)]
+    return msgspec.structs.replace(run, files=files, odd_files=odd_files), told
 
 
 def _read(task: TerminalTask, run: VerifierRun, text: str) -> tuple[str, RewardReading | None]:

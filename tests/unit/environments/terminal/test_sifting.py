@@ -11,6 +11,7 @@ import pytest
 from flightschool.environments.terminal.end_state import EndState
 from flightschool.environments.terminal.sifting import Sieve
 from flightschool.environments.terminal.trees import Tree
+from flightschool.environments.terminal.unasked import unasked_places
 from flightschool.errors import InputError
 from flightschool.sandbox.written import Written, WrittenKind
 
@@ -41,6 +42,7 @@ def sieve(tmp_path: Path) -> Callable[[str], Sieve]:
             path="/opt/present/bin:/usr/local/bin:/usr/bin:/bin",
             reserved=("/tests", "/solution", "/logs/verifier"),
             instruction=instruction,
+            homes=("/root",),
         )
 
     return make
@@ -176,3 +178,22 @@ def test_a_policy_cannot_keep_the_grader_busy(sieve: Callable[..., Sieve]) -> No
     many = [entry(f"/app/f{n}", FOLDER) for n in range(5_000)]
     EndState(entries=()).then(many).then([entry(one.path, GONE) for one in many])
     assert time.perf_counter() - started < 30
+
+
+def test_settings_of_tools_are_kept_only_where_the_task_is_about_the_tool() -> None:
+    homes = ("/root", "/home/clerk")
+    idle = unasked_places(homes, "Sort the numbers in /app/data.")
+    assert {"/root/.jq", "/home/clerk/.gitconfig", "/etc/gitconfig", "/root/.cargo/config.toml"} <= idle
+    assert "/root/.bashrc" not in idle
+    about = unasked_places(homes, "Commit it to the repository, then use JQ.")
+    assert not {"/root/.jq", "/home/clerk/.gitconfig", "/etc/gitconfig"} & about
+    assert "/root/.npmrc" in about
+    assert "/root/.gitconfig" in unasked_places(homes, "A digital thing."), "words are whole"
+
+
+def test_what_is_written_below_such_a_place_is_told(sieve: Callable[[str], Sieve]) -> None:
+    entries = [entry("/root/.jq", FOLDER), entry("/root/.jq/x.jq"), entry("/root/notes"), entry("/etc/gitconfig")]
+    kept, left_out = sieve("Do it.").sift(entries)
+    assert [one.path for one in kept] == ["/root/.jq", "/root/notes"]
+    assert {one.path for one in left_out} == {"/root/.jq/x.jq", "/etc/gitconfig"}
+    assert len(sieve("Ask jq, commit to git.").sift(entries)[0]) == 4
