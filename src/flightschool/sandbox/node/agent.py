@@ -91,7 +91,10 @@ class _Agent:
                 files.put(header, body)
                 self._send({"id": header["id"]})
             case "get":
-                self._send({"id": header["id"]}, files.get(header["path"], header["most"]))
+                self._send(
+                    {"id": header["id"]},
+                    files.get(header["path"], header["most"], ("/tmp", "/home/user", self._plan.workdir)),
+                )
             case "sweep":
                 self._send({"id": header["id"], "killed": self._kill_all("")})
             case "usage":

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,10 +80,18 @@ def put(header: dict[str, Any], body: bytes) -> None:
         raise
 
 
-def get(path: str, most: int) -> bytes:
-    """Bytes of a file, read from inside: for mechanisms that give no descriptor of the root."""
-    root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def get(path: str, most: int, folders: Iterable[str] = ()) -> bytes:
+    """Bytes of a file, read from inside: for mechanisms that give no descriptor of the root.
+
+    Args:
+        path: absolute.
+        most: bytes.
+        folders: mounts that the sandbox writes to, where each is one of its own; a path below one is read beneath it.
+    """
+    inner = (folder.rstrip("/") for folder in folders)
+    above = max((one for one in inner if one and path.startswith(f"{one}/")), key=len, default="")
+    root = syscalls.openat2(-100, above or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, _NO_SYMLINKS)
     try:
-        return read_beneath(root, path, most)
+        return read_beneath(root, path.removeprefix(above), most)
     finally:
         os.close(root)
