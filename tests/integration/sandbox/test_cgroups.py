@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable, Coroutine
+import signal
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +18,7 @@ from tests.integration.sandbox.conftest import open_way_to
 from flightschool.errors import InfrastructureError
 from flightschool.sandbox import ExecResult, Limits, NativeProvider, SandboxProvider, SandboxSpec, Stopped
 from flightschool.sandbox.cgroups import ControlGroups, KernelFiles, find_control_groups
+from flightschool.sandbox.live import AgentSandbox
 
 if TYPE_CHECKING:
     from tests.integration.sandbox.conftest import Place
@@ -108,3 +112,105 @@ def test_the_kernel_keeps_the_limits_where_groups_can_be_made(any_native: Place)
         said = pipe.read()
     if said.startswith("skip"):
         pytest.skip(said.removeprefix("skip "))
+
+
+class BareFiles(KernelFiles):
+    """The kernel's own groups where it has no controllers for them: real processes, members and removals, no limits."""
+
+    def read(self, group: Path, name: str) -> str:
+        if name in ("cgroup.controllers", "cgroup.subtree_control"):
+            return "memory pids"
+        return super().read(group, name) if (group / name).exists() else ""
+
+    def write(self, group: Path, name: str, text: str) -> None:
+        if (group / name).exists() and name != "cgroup.subtree_control":
+            super().write(group, name, text)
+
+
+@pytest.fixture
+def real_groups() -> Iterator[Callable[[], ControlGroups]]:
+    """Makes groups on the real hierarchy; nothing of them is there afterwards."""
+
+    def make() -> ControlGroups:
+        found = find_control_groups(files=BareFiles())
+        if isinstance(found, str):
+            pytest.skip(found)
+        made.append(found.base)
+        return found
+
+    made: list[Path] = []
+    yield make
+    assert not [base for base in made if base.exists()]
+
+
+async def _busy(provider: NativeProvider, num: int) -> list[AgentSandbox]:
+    boxes = [await provider.start(SandboxSpec()) for _ in range(num)]
+    for box in boxes:
+        await box.exec("sleep 935 >/dev/null 2>&1 & setsid sleep 936 >/dev/null 2>&1 & true")
+    return boxes
+
+
+def members(base: Path) -> list[int]:
+    with contextlib.suppress(FileNotFoundError):  # one may go between two looks
+        return [len((group / "cgroup.procs").read_text().split()) for group in base.iterdir() if group.is_dir()]
+    return []
+
+
+def test_a_killed_launcher_leaves_no_group(any_native: Place, real_groups: Callable[[], ControlGroups]) -> None:
+    if any_native.dropped or os.geteuid() != 0:
+        pytest.skip("only root makes groups here")
+
+    async def body(_: SandboxProvider) -> None:
+        groups = real_groups()
+        provider = NativeProvider(helper=any_native.helped, groups=groups)
+        try:
+            boxes = await _busy(provider, 3)
+            assert members(groups.base) == [3, 3, 3], "the agent and both daemons of each"
+            os.kill(provider.launcher_pid or 0, signal.SIGKILL)
+            with pytest.raises(InfrastructureError):
+                await boxes[0].exec(["sleep", "5"])
+            async with provider.open(SandboxSpec()) as box:
+                assert (await box.exec(["true"])).ok
+            for one in boxes:
+                await one.close()
+            assert members(groups.base) == []
+        finally:
+            await provider.aclose()
+
+    any_native.run(body)
+
+
+def test_a_killed_caller_leaves_no_group(any_native: Place, real_groups: Callable[[], ControlGroups]) -> None:
+    """The launcher removes them; if it was killed as well, the next caller does."""
+    if any_native.dropped or os.geteuid() != 0:
+        pytest.skip("only root makes groups here")
+    for kill_launcher in (False, True):
+        told, tells = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                asyncio.run(_killed_caller(any_native, tells, kill_launcher))
+            finally:
+                os._exit(1)
+        os.waitpid(pid, 0)
+        os.close(tells)
+        with os.fdopen(told) as pipe:
+            base = Path(pipe.read())
+        end = time.monotonic() + 5
+        while base.is_dir() and (not kill_launcher or any(members(base))):
+            assert time.monotonic() < end, members(base)
+            time.sleep(0.02)
+        assert base.is_dir() == kill_launcher, "with both killed it is the next caller's to remove"
+        real_groups().close()
+        assert not base.exists()
+
+
+async def _killed_caller(place: Place, tells: int, kill_launcher: bool) -> None:
+    groups = find_control_groups(files=BareFiles())
+    assert isinstance(groups, ControlGroups)
+    provider = NativeProvider(helper=place.helped, groups=groups)
+    await _busy(provider, 2)
+    os.write(tells, str(groups.base).encode())
+    if kill_launcher:
+        os.kill(provider.launcher_pid or 0, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 MANY, FEW = 500, 60
+PIDS = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
 HOST = tuple(
     ReadOnlyMount(source=name, target=name)
     for name in ("/usr", "/lib", "/lib64", "/bin")
@@ -126,6 +127,48 @@ def test_a_host_without_free_pids_is_a_clear_error_and_keeps_what_runs(place_of_
                 assert (await other.exec(["true"])).ok
 
     place_of_user.run(body)
+
+
+def test_the_same_as_root_whose_processes_a_control_group_counts(place_as_root: Place) -> None:
+    """A host without free pids, made by the kernel's own count; in a child that goes into the group."""
+    group = next((path / f"fs-{os.getpid()}" for path in PIDS if (path / "cgroup.procs").exists()), None)
+    try:
+        if group is None:
+            raise OSError
+        group.mkdir()
+        (group / "pids.max").read_text()
+    except OSError:
+        pytest.skip("no control group counts processes here")
+    told, tells = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+            place_as_root.run(lambda provider: _out_of_pids(provider, group / "pids.max", tells))
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(tells)
+    with os.fdopen(told) as pipe:
+        said = pipe.read()
+    group.rmdir()
+    assert said == "refused, kept, opened"
+
+
+async def _out_of_pids(provider: SandboxProvider, most: Path, tells: int) -> None:
+    async with provider.open(SandboxSpec()) as box:
+        running = asyncio.create_task(box.exec("sleep 0.6; echo kept"))
+        await asyncio.sleep(0.3)
+        most.write_text("1")
+        with pytest.raises(InfrastructureError, match="Resource temporarily unavailable"):
+            await provider.start(SandboxSpec())
+        os.write(tells, b"refused, ")
+        assert (await running).stdout == b"kept\n"
+        os.write(tells, b"kept, ")
+        most.write_text("max")
+        async with provider.open(SandboxSpec()) as other:
+            assert (await other.exec(["true"])).ok
+        os.write(tells, b"opened")
 
 
 def test_a_launcher_out_of_descriptors_is_a_clear_error_and_keeps_what_runs(any_native: Place) -> None:

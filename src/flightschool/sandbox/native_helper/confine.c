@@ -158,7 +158,7 @@ static void choose_me_first(void) {
     close(fd);
 }
 
-int confine(const struct plan *plan, int channel, int gate, int tree_fd) {
+int enter(const struct plan *plan, int channel, int gate, int tree_fd) {
     static struct sources sources;
     if (keep_only(channel, gate, tree_fd)) return -1;
     if (plan->in_cgroup && unshare(CLONE_NEWCGROUP)) return failed("cgroup namespace");
@@ -171,12 +171,16 @@ int confine(const struct plan *plan, int channel, int gate, int tree_fd) {
     choose_me_first();
     int root = build_root(plan->steps, &sources, tree_fd);
     if (root < 0) return -1;
-    if (keep_only(channel, gate, root) || quiet_streams()) return -1;
+    return keep_only(channel, gate, root) || quiet_streams() ? -1 : root;
+}
+
+/* What must be done before the first command and needs nobody to wait for it: the caller is told of the root before. */
+int harden(const struct plan *plan) {
     if (sethostname(plan->hostname, strlen(plan->hostname))) return failed("sethostname");
     if (loopback_up() || set_limits(plan->steps)) return -1;
     if (!plan->kept && drop_bounding_set(plan->last_capability)) return -1;
     if (take_ids(plan->uid, plan->gid)) return -1;
-    return renounce(plan) ? -1 : root;
+    return renounce(plan);
 }
 
 /* ---------------------------------------------------------------- descriptors over sockets, trees through other ids */

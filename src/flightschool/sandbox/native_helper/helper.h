@@ -93,7 +93,8 @@ struct plan {
 };
 
 int read_plan(struct recipe recipe, struct plan *plan);
-int confine(const struct plan *plan, int channel, int gate, int tree_fd); /* a descriptor of the root, or -1 */
+int enter(const struct plan *plan, int channel, int gate, int tree_fd); /* a descriptor of the root, or -1 */
+int harden(const struct plan *plan);
 int narrow(const struct plan *plan); /* in a command to be, before exec: 0 or errno */
 int keep_only(int one, int two, int three); /* beside the standard streams; -1 for none */
 int idmapped_tree(const char *path, int user_namespace);

@@ -113,7 +113,7 @@ static void become(const struct plan *plan, int channel, int gate) {
     if (keep_only(channel, gate, -1)) _exit(1); /* first of all: a copy of the launcher's ends would hide that it died */
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (receive_with_fds(gate, &said, 1, &tree, 1) != 1) _exit(1);
-    int root = confine(plan, channel, gate, tree);
+    int root = enter(plan, channel, gate, tree);
     if (root < 0) {
         say_failed(channel, trouble, trouble_number);
         _exit(1);
@@ -124,6 +124,10 @@ static void become(const struct plan *plan, int channel, int gate) {
     memcpy(header + sizeof lengths, ready, sizeof ready - 1);
     if (send_with_fd(channel, header, sizeof lengths + sizeof ready - 1, root)) _exit(1);
     close(root);
+    if (harden(plan)) { /* the caller may have asked already: it is told, and nothing was run */
+        say_failed(channel, trouble, trouble_number);
+        _exit(1);
+    }
     serve(plan, channel, gate);
 }
 
@@ -236,17 +240,22 @@ static void close_box(long long number) {
     reply_gone(number);
 }
 
+/* The kernel counts a reaped process out of its group a moment later. */
+static void remove_group(const char *group) {
+    for (int tries = 0; rmdir(group) && errno == EBUSY && tries < 500; tries++) usleep(2000);
+}
+
 static void end_all(void) {
     for (const struct box *box = boxes; box; box = box->next) kill_box(box);
     for (const struct box *box = boxes; box; box = box->next) {
         waitpid(box->pid, NULL, 0);
-        if (box->group) rmdir(box->group); /* where the caller was killed nobody else would */
+        if (box->group) remove_group(box->group); /* where the caller was killed nobody else would */
     }
     for (const struct box *box = boxes; box; box = box->next) {
         char *slash = box->group ? strrchr(box->group, '/') : NULL;
         if (!slash) continue;
         *slash = 0;
-        rmdir(box->group); /* the caller's own, once it holds no other */
+        rmdir(box->group); /* the caller's own, once it holds no other: then it needs no patience */
     }
     _exit(0);
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import array  # noqa: F401 - send_fds imports it late, when the sandbox has no library any more
 import contextlib
 import ctypes
+import errno
 import gc
 import json
 import os
@@ -157,7 +158,7 @@ class _Launcher:
         for box in self._boxes.values():  # where the caller was killed nobody else would
             _remove_group(box.group)
         for box in self._boxes.values():
-            _remove_group(os.path.dirname(box.group))  # noqa: PTH120 - the caller's own, once it holds no other
+            _remove_group(os.path.dirname(box.group), 0.0)  # noqa: PTH120 - the caller's own, once it holds no other
 
 
 def _put_into_group(group: str, pid: int) -> None:
@@ -168,10 +169,18 @@ def _put_into_group(group: str, pid: int) -> None:
         os.close(fd)
 
 
-def _remove_group(group: str) -> None:
-    with contextlib.suppress(OSError):
-        if group:
+def _remove_group(group: str, patience_s: float = 1.0) -> None:
+    """The kernel counts a reaped process out of its group a moment later."""
+    end = time.monotonic() + patience_s
+    while group:
+        try:
             os.rmdir(group)  # noqa: PTH106
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > end:
+                return
+            time.sleep(0.002)
+        else:
+            return
 
 
 def _let_go(gate: socket.socket, pid: int, plan: Plan) -> None:
