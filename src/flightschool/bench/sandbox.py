@@ -23,6 +23,7 @@ import psutil
 
 from flightschool.bench.sandbox_floor import Bubblewrap, Floor, Runc, bubblewrap, floor, runc
 from flightschool.bench.sandbox_leaks import fly_and_count, grown
+from flightschool.bench.sandbox_task import light_task_s, parse_rate
 from flightschool.bench.targets import Target, at_least, at_most
 from flightschool.errors import InfrastructureError
 from flightschool.records import Record
@@ -38,6 +39,7 @@ MOST_EXEC_MS = 2.0
 MOST_LIVE_MIB = 6.0
 LEAST_VS_BUBBLEWRAP = 3.0
 LEAST_VS_RUNC = 4.0
+MOST_TASK_S = 1.5
 LEAST_PARSED_PER_S = 350.0
 """3,500 task folders in 10 seconds."""
 _MIB = 1 << 20
@@ -81,6 +83,8 @@ class SandboxBench(Record, frozen=True, kw_only=True):
     """Starts a second / starts a second by runc, median over rounds."""
     harbor_parse_tasks_per_s: float
     """Task folders of the Harbor format read a second."""
+    light_task_s: float
+    """A small task from the start of the command to its verdict, its image built before; median."""
     num_rounds: int
     num_starts: int
     """In all rounds together, one at a time."""
@@ -148,10 +152,12 @@ class Sizes(NamedTuple):
     """Eight at a time, in a round."""
     live: int
     folders: int
+    tasks: int
+    """Small tasks, one after the other."""
 
 
-QUICK = Sizes(rounds=6, starts=16, many=96, live=20, folders=700)
-FULL = Sizes(rounds=15, starts=24, many=96, live=20, folders=3500)
+QUICK = Sizes(rounds=6, starts=16, many=96, live=20, folders=700, tasks=3)
+FULL = Sizes(rounds=15, starts=24, many=96, live=20, folders=3500, tasks=7)
 
 
 class _Rivals(NamedTuple):
@@ -207,7 +213,8 @@ async def _measured(
         launcher=f"{launcher.mechanism} ({launcher.bound})",
         cores=cores,
         live_mib=live_mib,
-        parsed=_parse_rate(folder / "tasks", sizes.folders),
+        parsed=parse_rate(folder / "tasks", sizes.folders),
+        task_s=light_task_s(folder / "light", sizes.tasks),
         num_episodes=num_episodes,
         left_behind=None if before_after is None else grown(*before_after),
     )
@@ -304,13 +311,6 @@ def _kernel_bytes() -> int:
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(wanted))
 
 
-def _parse_rate(folder: Path, count: int) -> float:
-    from flightschool.environments.terminal import measure_read_speed, write_sample_tasks
-
-    write_sample_tasks(folder, count)
-    return measure_read_speed(folder).tasks_per_s
-
-
 # ------------------------------------------------------------------------------------------------ drawing together
 
 
@@ -338,6 +338,7 @@ def _summary(
     cores: int,
     live_mib: float,
     parsed: float,
+    task_s: float,
     num_episodes: int,
     left_behind: dict[str, int] | None,
 ) -> SandboxBench:
@@ -353,6 +354,7 @@ def _summary(
         at_most("exec_ms_p50", exec_ms, MOST_EXEC_MS),
         at_most("live_mib", live_mib, MOST_LIVE_MIB),
         at_least("harbor_parse_tasks_per_s", parsed, LEAST_PARSED_PER_S),
+        at_most("light_task_s", task_s, MOST_TASK_S),
     ]
     if ratio is not None:
         targets.insert(0, at_most("ratio_to_floor", ratio, MOST_RATIO))
@@ -382,6 +384,7 @@ def _summary(
         runc_ms_p50=_all(rounds, "runc"),
         vs_runc=vs_runc,
         harbor_parse_tasks_per_s=parsed,
+        light_task_s=task_s,
         num_rounds=len(rounds),
         num_starts=num_starts,
         num_episodes=num_episodes,

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 PROMISED = (
     "mechanism floor_ms_p50 start_ms_p50 ratio_to_floor per_s_at_8 exec_ms_p50 live_mib vs_bubblewrap vs_runc"
-    " harbor_parse_tasks_per_s"
+    " harbor_parse_tasks_per_s light_task_s"
 )
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benching, "QUICK", benching.Sizes(rounds=2, starts=3, many=16, live=3, folders=20))
+    monkeypatch.setattr(benching, "QUICK", benching.Sizes(rounds=2, starts=3, many=16, live=3, folders=20, tasks=1))
 
 
 def test_every_figure_is_there_for_whoever_measures(small: None, native: Place, tmp_path: Path) -> None:
@@ -43,6 +43,7 @@ def test_every_figure_is_there_for_whoever_measures(small: None, native: Place, 
         assert measured.launcher.startswith("launcher and agent in " + ("C" if native.helped else "Python"))
         assert 0 < measured.exec_ms_p50 < measured.start_ms_p50
         assert 0 < measured.live_mib < 100
+        assert 0 < measured.light_task_s < 100
         assert measured.left_behind == {}
         assert os.sched_getaffinity(0) == before
         if compiler():
