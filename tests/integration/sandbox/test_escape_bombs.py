@@ -130,6 +130,38 @@ def test_a_memory_bomb_is_ended(native: Place, kind: str) -> None:
         place.run(body)
 
 
+@pytest.mark.slow
+def test_the_host_s_memory_never_falls_by_more_than_what_is_declared(native: Place) -> None:
+    """Eight processes fill as fast as they can. Other programs of the machine disturb, so the best of five counts."""
+    limits = Limits(memory_bytes=128 * MIB, pids=32)
+    script = "import os\nfor _ in range(3): os.fork()\ndata = []\nwhile True: data.append(os.urandom(1 << 12) * 256)"
+
+    async def fallen(provider: SandboxProvider) -> int:
+        program, mounts = native.python()
+        least, done = psutil.virtual_memory().available, asyncio.Event()
+        before = least
+
+        async def look() -> None:
+            nonlocal least
+            while not done.is_set():
+                least = min(least, psutil.virtual_memory().available)
+                await asyncio.sleep(0.001)
+
+        async with provider.open(SandboxSpec(limits=limits, mounts=mounts)) as box:
+            looking = asyncio.create_task(look())
+            ended = await box.exec([program, "-c", script], timeout_s=20)
+            done.set()
+            await looking
+        assert ended.stopped is Stopped.MEMORY
+        return before - least
+
+    async def body(provider: SandboxProvider) -> None:
+        best = min([await fallen(provider) for _ in range(5)])
+        assert best < limits.memory_bytes + 128 * MIB, best
+
+    native.run(body)
+
+
 def lives(process: psutil.Process) -> bool:
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)

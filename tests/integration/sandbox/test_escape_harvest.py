@@ -84,6 +84,25 @@ def test_a_fifo_planted_for_the_harvest_does_not_hang_it(native: Place) -> None:
     native.run(body)
 
 
+@pytest.mark.parametrize(("plant", "path", "why"), [
+    ("echo mine > f; ln f x", "home/user/x", "a hard link"),
+    ("ln -s /dev/zero x", "home/user/x", "a symbolic link"),
+    ("true", "dev/zero", "outside"),
+])  # fmt: skip
+def test_second_names_and_devices_are_not_harvested(native: Place, plant: str, path: str, why: str) -> None:
+    async def body(provider: SandboxProvider) -> None:
+        async with provider.open(SandboxSpec()) as box:
+            assert isinstance(box, AgentSandbox)
+            await box.exec(plant)
+            naive = os.open(path, os.O_RDONLY, dir_fd=box._root_fd)
+            with os.fdopen(naive, "rb") as file:
+                assert file.read(4), "an ordinary open is taken in"
+            with pytest.raises(InputError, match=why):
+                await asyncio.wait_for(box.get(f"/{path}"), 5)
+
+    native.run(body)
+
+
 PLANT = """
 mkdir -p ~/bin && printf '#!/bin/sh\\necho 1.0\\n' > ~/bin/score && chmod 755 ~/bin/score
 echo 'print(1.0); raise SystemExit' > ~/json.py; cp ~/json.py ~/sitecustomize.py; cp ~/json.py ~/conftest.py

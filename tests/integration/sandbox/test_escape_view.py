@@ -341,6 +341,37 @@ fired() if sys.argv[3] in text else blocked(text[:80])
     native.check_probe(script, ["proc_masks"], arguments=[path, first])
 
 
+def test_keys_of_the_kernel_are_not_listed(native: Place) -> None:
+    script = """
+call("add_key", b"user", b"fs-probe", b"x", 1, -2)
+fired() if b"fs-probe" in open("/proc/keys", "rb").read() else blocked()
+"""
+    native.check_probe(script, ["proc_masks", "seccomp"])
+    for one in ("proc_masks", "seccomp"):
+        assert native.verdict(script, without=[one]).startswith("BLOCKED"), one
+
+
+def test_processes_of_another_sandbox_are_not_killed(native: Place) -> None:
+    """Without a pid namespace they are, where both have the same id."""
+
+    async def killed(provider: SandboxProvider) -> bool:
+        async with provider.open(SandboxSpec()) as one, provider.open(SandboxSpec()) as other:
+            told = await one.exec("sleep 945 >/dev/null 2>&1 & echo $!")
+            pid = int(told.stdout)
+            await other.exec(f"kill -9 {pid}")
+            return not (await one.exec(f"sleep 0.05; grep -q '^State:.[SR]' /proc/{pid}/status")).ok
+
+    async def weak(provider: SandboxProvider) -> None:
+        assert await killed(provider)
+
+    async def full(provider: SandboxProvider) -> None:
+        assert not await killed(provider)
+
+    native.run(weak, without=["pid"] if native.name == "native-single" else ["pid", "unprivileged_ids"])
+    for place in (native, native.twin):
+        place.run(full)
+
+
 def test_another_sandbox_is_not_reached(any_native: Place) -> None:
     async def body(provider: SandboxProvider) -> None:
         async with provider.open(SandboxSpec()) as one, provider.open(SandboxSpec()) as other:
