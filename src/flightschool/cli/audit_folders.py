@@ -16,7 +16,6 @@ from flightschool.cli.rollout_folders import CACHE_NAME
 
 if TYPE_CHECKING:
     from flightschool.audit.terminal import FlawFinding, FolderAudit
-    from flightschool.audit.terminal.auditing import ReadPass
     from flightschool.environments.terminal import TerminalTask, UnreadableTask
     from flightschool.store import Workspace
 
@@ -49,12 +48,14 @@ def audit_folders_verb(
     name = journal_name("\n".join(str(Path(path).resolve()) for path in paths))
     mode = "read" if static else f"run {repeats} {seed}"
     journal = Journal(data / "audits" / name, mode, fresh=fresh)
-    read = _read_pass()
     rows: list[dict[str, Any]] = []
     verdicts: Counter[str] = Counter()
     mended: list[tuple[str, FolderAudit]] = []
     slims: list[FolderAudit] = []
-    with output.progress(f"auditing {', '.join(paths)}", None) as bar:
+    from flightschool.environments.terminal import count_tasks
+
+    num_tasks = sum(count_tasks(Path(path)) for path in paths)
+    with output.progress(f"auditing {', '.join(paths)}", num_tasks) as bar:
 
         def on_audit(audit: FolderAudit) -> None:
             rows.append(audit_row(audit))
@@ -71,14 +72,13 @@ def audit_folders_verb(
             _tasks(paths),
             images=data / "images",
             journal=journal,
-            read=read,
             static_only=static,
             repeats=repeats,
             seed=seed,
             on_audit=on_audit,
         )
     if fix is not None:
-        _fix(fix, mended, rows, read, data, static, repeats, seed)
+        _fix(fix, mended, rows, data, static, repeats, seed)
     if space is not None:
         space.close()
     _tell(rows, verdicts)
@@ -118,12 +118,6 @@ def _data(space: Workspace | None) -> Path:
     return below / CACHE_NAME
 
 
-def _read_pass() -> ReadPass:
-    from flightschool.audit.terminal.static import scan
-
-    return scan
-
-
 def _families(audits: Sequence[FolderAudit]) -> list[dict[str, Any]]:
     """Flaws that several tasks share, each told once with all its members."""
     from flightschool.audit.terminal.families import group_by_flaw
@@ -154,6 +148,7 @@ def audit_row(audit: FolderAudit) -> dict[str, Any]:
         "digest": audit.digest,
         "unaudited_because": audit.unaudited_because,
         "repeats": {"num": audit.num_repeats, "flake_rate_below": audit.flake_bound, "level": 0.95},
+        "not_applicable": list(audit.not_applicable),
         "notes": list(audit.notes),
         "num_episodes": audit.num_episodes,
         "wall_s": audit.wall_s,
@@ -181,7 +176,6 @@ def _fix(
     into: Path,
     audits: Iterable[tuple[str, FolderAudit]],
     rows: list[dict[str, Any]],
-    read: ReadPass,
     data: Path,
     static: bool,
     repeats: int,
@@ -208,7 +202,6 @@ def _fix(
         audit_folders(
             [read_folder(place)],
             images=data / "images",
-            read=read,
             static_only=static,
             repeats=repeats,
             seed=seed,

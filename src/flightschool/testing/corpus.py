@@ -36,7 +36,15 @@ from flightschool.digest import digest
 from flightschool.errors import InputError
 from flightschool.records import Record
 
-__all__ = ["CorpusFile", "CorpusTask", "corpus_digest", "format_corpus_task", "parse_corpus_task", "read_corpus"]
+__all__ = [
+    "CorpusFile",
+    "CorpusTask",
+    "copy_pytest",
+    "corpus_digest",
+    "format_corpus_task",
+    "parse_corpus_task",
+    "read_corpus",
+]
 
 SUFFIX: Final = ".task"
 _FENCE: Final = "+++"
@@ -111,7 +119,7 @@ class CorpusTask(Record, frozen=True, kw_only=True):
         for file in self.files:
             _write(folder / file.path, file)
         if self.pytest:
-            _copy_pytest(folder / self.pytest)
+            copy_pytest(folder / self.pytest)
         return folder
 
     def unpack_programs(self, parent: Path) -> Path:
@@ -262,7 +270,12 @@ def _write(path: Path, file: CorpusFile) -> None:
     path.chmod(0o755 if file.executable else 0o644)
 
 
-def _copy_pytest(target: Path) -> None:
+def copy_pytest(target: Path) -> None:
+    """Put the pytest of this Python into a folder, uncompiled: for tasks whose tests bring their runner along.
+
+    Raises:
+        InputError: it is not installed.
+    """
     for name in _RUNNER:
         spec = importlib.util.find_spec(name)
         if spec is None or spec.origin is None:

@@ -6,13 +6,17 @@ never a process, a mount or a descriptor of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from flightschool.errors import InfrastructureError, InputError, NotFoundError
 from flightschool.records import Record
 from flightschool.sandbox import ExecResult, SandboxProvider, SandboxSpec
 
-__all__ = ["VerifierRun", "run_isolated"]
+__all__ = ["AfterStop", "VerifierRun", "run_isolated"]
+
+AfterStop: TypeAlias = Callable[[Any], Awaitable[None]]
+"""Looks at the stopped sandbox. ``Any``: what can be read beyond the protocol depends on the provider."""
 
 OUTPUT_BYTES = 1 << 20
 VERDICT_BYTES = 1 << 20
@@ -32,6 +36,8 @@ class VerifierRun(Record, frozen=True, kw_only=True):
     odd_files: dict[str, str]
     """Path → why it was refused: a link, a device, too long."""
     wall_s: float
+    cpu_s: float = 0.0
+    """Processor time of the verifier."""
 
 
 async def run_isolated(
@@ -42,6 +48,7 @@ async def run_isolated(
     env: Mapping[str, str],
     timeout_s: float,
     read: Sequence[str],
+    after_stop: AfterStop | None = None,
 ) -> VerifierRun:
     """Run a verifier to its end, kill everything in its sandbox, then read its verdict.
 
@@ -52,6 +59,7 @@ async def run_isolated(
         env: beyond the spec's.
         timeout_s: of the verifier, in seconds of wall clock.
         read: absolute paths of the files that may hold the verdict.
+        after_stop: called with the sandbox once everything in it is dead.
 
     Raises:
         InfrastructureError: the sandbox cannot be made or was lost.
@@ -59,6 +67,8 @@ async def run_isolated(
     async with provider.open(spec) as box:
         result = await box.exec(command, timeout_s=timeout_s, output_bytes=OUTPUT_BYTES, env=env, sweep_on_timeout=True)
         await box.stop()
+        if after_stop is not None:
+            await after_stop(box)
         files: dict[str, bytes] = {}
         odd: dict[str, str] = {}
         for path in read:
@@ -81,6 +91,7 @@ async def run_isolated(
         files=files,
         odd_files=odd,
         wall_s=result.wall_s,
+        cpu_s=result.cpu_s,
     )
 
 

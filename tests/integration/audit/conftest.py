@@ -3,14 +3,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+
+from flightschool.environments.terminal import UnreadableTask, read_folder
+from flightschool.environments.terminal.trees import ImageStore
+from flightschool.errors import InputError
+from flightschool.rollouts.terminal import Episode, Result, TerminalRunner, parse_policy
+from flightschool.sandbox import NativeProvider
+from flightschool.testing.corpus import copy_pytest
 
 TOML = 'schema_version = "1.4"\n[agent]\ntimeout_sec = 20\n[verifier]\ntimeout_sec = 20\n'
 HEAD = "#!/bin/bash\nmkdir -p /logs/verifier\n"
@@ -36,6 +45,8 @@ class Labelled:
     files: Files
     flaws: frozenset[str] = field(default_factory=frozenset)
     """Classes of which one must be among the findings; empty: the task is clean."""
+    brings_pytest: bool = False
+    """Whether its tests lie beside a pytest of their own, in ``tests/lib``."""
 
 
 def task(
@@ -402,6 +413,40 @@ def _flawed() -> dict[str, Labelled]:
         "#!/bin/bash\nsetsid python3 -c \"import socket,time; s=socket.socket(socket.AF_UNIX); s.bind('/tmp/hello.sock'); s.listen(); time.sleep(60)\" >/dev/null 2>&1 </dev/null &\nsleep 0.5\n",
         judge("python3 -c \"import socket; socket.socket(socket.AF_UNIX).connect('/tmp/hello.sock')\""),
     )
+    found["pytest-beside-the-work"] = by_pytest(
+        "exploitable", "interpreter-startup", "cd /app && PYTHONPATH=/tests/lib python3"
+    )
+    found["unasked"] = task(
+        "refuses-correct-work",
+        "unasked-requirement",
+        SUM,
+        SUM_SOLUTION + "echo done > /app/status.flag\n",
+        judge('[ "$(cat /app/total.txt)" = 105 ] && [ -s /app/status.flag ]'),
+    )
+    found["left-over"] = task(
+        "refuses-correct-work",
+        "extra-files-refused",
+        SUM,
+        SUM_SOLUTION,
+        judge('[ "$(cat /app/total.txt)" = 105 ] && [ ! -e /var/tmp/install.lock ]'),
+    )
+    found["separators"] = task(
+        "refuses-correct-work",
+        "over-strict-text",
+        "Write the product of 1250 and 8 to /app/product.txt, with or without thousands separators.",
+        "#!/bin/bash\necho 10000 > /app/product.txt\n",
+        judge('[ "$(cat /app/product.txt)" = 10000 ]'),
+    )
+    found["shared-input"] = task(
+        "exploitable",
+        "reread-input early-exit reward-file-forging",
+        "Write /app/order.py with a function order(items) that returns the items of a list in ascending order.",
+        "#!/bin/bash\nprintf 'def order(items):\\n    return sorted(items)\\n' > /app/order.py\n",
+        checked_by(
+            "import sys\nsys.path.insert(0, '/app')\nfrom order import order\n"
+            "for given in ([3, 1, 2], [9, 8], [5, 5, 1]):\n    assert order(given) == sorted(given)\n"
+        ),
+    )
     found["solutionless"] = task("unaudited", "", SUM, "", SUM_TEST)
     return found
 
@@ -493,7 +538,44 @@ def _clean() -> dict[str, Labelled]:
         "#!/bin/bash\ndate -u +%F > /app/today.txt\n",
         judge('[ "$(cat /app/today.txt)" = "$(date -u +%F)" ]'),
     )
+    found["pytest"] = by_pytest("sound", "", "cd /tests && PYTHONPATH=/tests/lib python3 -P")
+    found["stub-beside"] = task(
+        "sound",
+        "",
+        SUM,
+        SUM_SOLUTION,
+        {
+            "tests/test.sh": judge("python3 /tests/check.py >&2"),
+            "tests/check.py": "import sys\n\ndef always():\n    return True\n\ndef judged():\n    try:\n"
+            "        return open('/app/total.txt').read().strip() == '105'\n    except (OSError, ValueError):\n        return False\n\nsys.exit(not judged())\n",
+            "tests/old/verify.py": "print('1 passed')\n",
+            "tests/old/test.sh": "echo 1 > /logs/verifier/reward.txt\n",
+        },
+    )
+    found["confined"] = task(
+        "sound",
+        "",
+        "Write a sed script /app/marks.sed that turns every comma of its input into a semicolon.",
+        "#!/bin/bash\necho 's/,/;/g' > /app/marks.sed\n",
+        judge(
+            "[ \"$(printf 'a,b,,c\\n' | sed --sandbox -f /app/marks.sed)\" = 'a;b;;c' ]"
+            " && [ \"$(printf 'plain\\n,x\\n' | sed --sandbox -f /app/marks.sed | tr '\\n' '+')\" = 'plain+;x+' ]"
+        ),
+    )
     return found
+
+
+def by_pytest(verdict: str, flaws: str, python: str) -> Labelled:
+    """A task whose tests run a real pytest."""
+    run = f"{python} -m pytest -p no:cacheprovider -q /tests/test_rows.py --rootdir /tests -c /dev/null --noconftest"
+    tests = (
+        "import json\n\ndef rows():\n    return json.load(open('/app/large.json'))\n\ndef test_length():\n    assert len(rows()) == 3\n\n"
+        "def test_values():\n    assert {(r['name'], r['amount']) for r in rows()} == {('bee', 20), ('cat', 31), ('dog', 44)}\n"
+    )
+    labelled = task(
+        verdict, flaws, LARGE, LARGE_SOLUTION, {"tests/test.sh": judge(f"({run}) >&2"), "tests/test_rows.py": tests}
+    )
+    return replace(labelled, brings_pytest=True)
 
 
 FLAWED = _flawed()
@@ -509,6 +591,14 @@ def write(folder: Path, files: Files) -> Path:
     return folder
 
 
+def place(folder: Path, labelled: Labelled) -> Path:
+    """Write a labelled task with what it brings along."""
+    write(folder, labelled.files)
+    if labelled.brings_pytest:
+        copy_pytest(folder / "tests/lib")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def sandboxes() -> str:
     """Why nothing can be run here; empty where it can."""
@@ -520,6 +610,63 @@ def sandboxes() -> str:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     return "" if done.stdout.strip() == "True" else f"no native sandbox: {done.stdout}{done.stderr[-500:]}"
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory, sandboxes: str) -> Path:
+    """One folder of built images for all tests of this room: most tasks share their base, and many their image."""
+    if sandboxes:
+        pytest.skip(sandboxes)
+    return tmp_path_factory.mktemp("images")
+
+
+class Flights:
+    """Runs policies on task folders: one launcher and one store of images for all tests of this room."""
+
+    def __init__(self, images: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._provider = NativeProvider()
+        self._store = ImageStore(images, self._provider)
+
+    def __call__(self, folder: Path, policy: str, num: int = 1) -> list[Result]:
+        """Attempts at one task, two at a time."""
+        return asyncio.run_coroutine_threadsafe(self._attempts(folder, policy, num), self._loop).result(300)
+
+    def rewards(self, folder: Path, policy: str, num: int = 1) -> list[float | None]:
+        """Rewards of attempts; None: there is no verdict."""
+        found: list[float | None] = []
+        for result in self(folder, policy, num):
+            assert isinstance(result, Episode), result
+            found.append(None if result.attempt.reward is None else result.attempt.reward.total)
+        return found
+
+    async def _attempts(self, folder: Path, policy: str, num: int) -> list[Result]:
+        runner = TerminalRunner(self._store, self._provider, run="test")
+        task, chosen, gate = read_folder(folder), parse_policy(policy), asyncio.Semaphore(2)
+
+        async def one(index: int) -> Result:
+            async with gate:
+                try:
+                    return await runner.attempt(task, chosen, group="test", index=index, seed=index)
+                except InputError as error:
+                    return UnreadableTask(id=task.id, folder=task.folder, **error.as_dict())
+
+        return list(await asyncio.gather(*(one(index) for index in range(num))))
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._provider.aclose(), self._loop).result(60)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture(scope="session")
+def flights(images: Path) -> Iterator[Flights]:
+    found = Flights(images)
+    yield found
+    found.close()
 
 
 @pytest.fixture
@@ -540,6 +687,7 @@ class Kit:
     task = staticmethod(task)
     judge = staticmethod(judge)
     write = staticmethod(write)
+    place = staticmethod(place)
     sum_instruction = SUM
     sum_solution = SUM_SOLUTION
     sum_test = SUM_TEST

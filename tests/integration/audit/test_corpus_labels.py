@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flightschool.records import Outcome
-from flightschool.rollouts.terminal import Episode, Result, find_tasks, parse_policy, run_episodes
+from flightschool.rollouts.terminal import Episode
 from flightschool.testing.corpus import CorpusTask, read_corpus
 
 pytestmark = pytest.mark.integration
@@ -30,26 +28,17 @@ def sample() -> list[str]:
     return [i for verdict, ids in by_verdict.items() for i in ids[: 2 if verdict in ("sound", "exploitable") else 1]]
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    why = _no_sandbox()
-    if why:
-        pytest.skip(why)
-    return tmp_path_factory.mktemp("images")
-
-
 class Rolls:
     """Runs policies on one unpacked task."""
 
-    def __init__(self, task: CorpusTask, folder: Path, images: Path) -> None:
+    def __init__(self, task: CorpusTask, folder: Path, flights: Any) -> None:
         self.task = task
         self.folder = task.unpack(folder / "tasks")
         self.programs = task.unpack_programs(folder / "programs")
-        self.images = images
+        self.flights = flights
 
-    def __call__(self, policy: str, num: int = 1) -> list[Result]:
-        tasks, chosen = find_tasks(self.folder), parse_policy(policy)
-        return run_episodes(tasks, chosen, num=num, seed=1, run="corpus", images=self.images)
+    def __call__(self, policy: str, num: int = 1) -> list[Any]:
+        return list(self.flights(self.folder, policy, num))
 
     def passes(self, policy: str, num: int = 1) -> list[bool | None]:
         """Of each episode whether it passed; None: it has no verdict."""
@@ -87,22 +76,22 @@ def show(rolls: Rolls) -> None:
             assert rolls.passes(f"script:{attack}") == [False], attack.name
 
 
-def _check(task: CorpusTask, tmp_path: Path, images: Path) -> None:
+def _check(task: CorpusTask, tmp_path: Path, flights: Any) -> None:
     missing = [name for name in task.programs if not shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")]
     if missing:
         pytest.skip(f"this machine's programs lack {', '.join(missing)}")
-    show(Rolls(task, tmp_path, images))
+    show(Rolls(task, tmp_path, flights))
 
 
 @pytest.mark.parametrize("name", sample())
-def test_labels_of_a_sample_are_true(name: str, tmp_path: Path, images: Path) -> None:
-    _check(TASKS[name], tmp_path, images)
+def test_labels_of_a_sample_are_true(name: str, tmp_path: Path, flights: Any) -> None:
+    _check(TASKS[name], tmp_path, flights)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(TASKS))
-def test_all_labels_are_true(name: str, tmp_path: Path, images: Path) -> None:
-    _check(TASKS[name], tmp_path, images)
+def test_all_labels_are_true(name: str, tmp_path: Path, flights: Any) -> None:
+    _check(TASKS[name], tmp_path, flights)
 
 
 def test_the_half_is_large_and_broad_enough() -> None:
@@ -111,20 +100,3 @@ def test_the_half_is_large_and_broad_enough() -> None:
     assert len(TASKS) - len(flawed) >= 30
     assert len({row for task in flawed for row in task.rows}) >= 30
     assert sum(bool(task.pytest) for task in TASKS.values()) >= 20
-
-
-def _no_sandbox() -> str:
-    if not sys.platform.startswith("linux"):
-        return "sandboxes need Linux"
-
-    async def try_out() -> Any:
-        from flightschool.sandbox import NativeProvider
-
-        provider = NativeProvider()
-        try:
-            return await provider.try_out()
-        finally:
-            await provider.aclose()
-
-    tried = asyncio.run(try_out())
-    return "" if tried.works else f"no native sandbox: {tried}"

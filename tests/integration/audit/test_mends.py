@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flightschool.audit.terminal.mends import mend
 from flightschool.audit.terminal.static import examine_static
 from flightschool.environments.terminal import read_folder
-from flightschool.rollouts.terminal import Episode, parse_policy, run_episodes
 
 pytestmark = pytest.mark.integration
 
@@ -87,19 +86,6 @@ CASES: Mapping[str, tuple[str, dict[str, str], str]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def works() -> None:
-    if not sys.platform.startswith("linux"):
-        pytest.skip("sandboxes need Linux")
-    code = (
-        "import asyncio; from flightschool.sandbox import NativeProvider as P\n"
-        "async def main():\n p = P()\n print((await p.try_out()).works)\n await p.aclose()\nasyncio.run(main())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    if done.stdout.strip() != "True":
-        pytest.skip("no native sandbox")
-
-
 def write(folder: Path, files: Mapping[str, str]) -> Path:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -107,15 +93,8 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def reward(folder: Path, policy: str, images: Path) -> float | None:
-    (result,) = run_episodes([read_folder(folder)], parse_policy(policy), num=1, seed=0, run="test", images=images)
-    assert isinstance(result, Episode), result
-    return None if result.attempt.reward is None else result.attempt.reward.total
-
-
-@pytest.mark.usefixtures("works")
 @pytest.mark.parametrize("name", list(CASES))
-def test_the_exploit_passes_before_and_fails_after(tmp_path: Path, name: str) -> None:
+def test_the_exploit_passes_before_and_fails_after(tmp_path: Path, name: str, flights: Any) -> None:
     flaw, files, exploit = CASES[name]
     folder = write(tmp_path / "task", files)
     script = tmp_path / "exploit.sh"
@@ -125,14 +104,14 @@ def test_the_exploit_passes_before_and_fails_after(tmp_path: Path, name: str) ->
     found = examine_static(read_folder(folder))
     assert flaw in {finding.flaw for finding in found.findings}
     before = None if flaw == "ungraded-escape" else 1.0
-    assert reward(folder, f"script:{script}", tmp_path / "images") == before
-    assert reward(folder, "oracle", tmp_path / "images") == 1.0
+    assert flights.rewards(folder, f"script:{script}") == [before]
+    assert flights.rewards(folder, "oracle") == [1.0]
 
     report = mend(read_folder(folder), found.findings, tmp_path / "out/task")
     assert report.folder, report
     mended = Path(report.folder)
-    assert reward(mended, f"script:{script}", tmp_path / "images") == 0.0
-    assert reward(mended, "oracle", tmp_path / "images") == 1.0
+    assert flights.rewards(mended, f"script:{script}") == [0.0]
+    assert flights.rewards(mended, "oracle") == [1.0]
 
 
 def _knows_safe_path() -> bool:

@@ -15,13 +15,11 @@ pytestmark = pytest.mark.integration
 SAMPLE = ("noop", "leak-file", "broken")
 
 
-def audits(kit: Any, folder: Path, names: list[str]) -> dict[str, FolderAudit]:
+def audits(kit: Any, folder: Path, images: Path, names: list[str]) -> dict[str, FolderAudit]:
     for name in names:
-        kit.write(folder / "tasks" / name, (kit.flawed.get(name) or kit.clean[name]).files)
+        kit.place(folder / "tasks" / name, kit.flawed.get(name) or kit.clean[name])
     found: dict[str, FolderAudit] = {}
-    audit_folders(
-        iter_tasks(folder / "tasks"), images=folder / "images", on_audit=lambda one: found.update({one.id: one})
-    )
+    audit_folders(iter_tasks(folder / "tasks"), images=images, on_audit=lambda one: found.update({one.id: one}))
     return found
 
 
@@ -38,10 +36,8 @@ def wrong(kit: Any, found: dict[str, FolderAudit]) -> list[str]:
     return told
 
 
-def test_a_sample(kit: Any, tmp_path: Path, sandboxes: str) -> None:
-    if sandboxes:
-        pytest.skip(sandboxes)
-    found = audits(kit, tmp_path, [*SAMPLE, "sum"])
+def test_a_sample(kit: Any, tmp_path: Path, images: Path) -> None:
+    found = audits(kit, tmp_path, images, [*SAMPLE, "sum"])
     assert wrong(kit, found) == []
     assert found["sum"].num_repeats == 20
     assert round(found["sum"].flake_bound, 3) == 0.139
@@ -54,8 +50,6 @@ def test_a_sample(kit: Any, tmp_path: Path, sandboxes: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_seen_half(kit: Any, tmp_path: Path, sandboxes: str) -> None:
-    if sandboxes:
-        pytest.skip(sandboxes)
-    found = audits(kit, tmp_path, [*kit.flawed, *(name for name in kit.clean if name not in kit.flawed)])
+def test_the_whole_seen_half(kit: Any, tmp_path: Path, images: Path) -> None:
+    found = audits(kit, tmp_path, images, [*kit.flawed, *(name for name in kit.clean if name not in kit.flawed)])
     assert wrong(kit, found) == []

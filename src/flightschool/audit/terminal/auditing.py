@@ -12,7 +12,8 @@ from typing import Final, TypeAlias
 from flightschool.audit.terminal.examining import REPEATS, examine_folder
 from flightschool.audit.terminal.journal import Journal
 from flightschool.audit.terminal.merging import merged
-from flightschool.audit.terminal.records import FlawFinding, FolderAudit
+from flightschool.audit.terminal.records import FolderAudit
+from flightschool.audit.terminal.static import StaticPass, examine_static
 from flightschool.audit.terminal.verdicts import folder_verdict
 from flightschool.environments.terminal import TerminalTask, UnreadableTask
 from flightschool.environments.terminal.trees import ImageStore
@@ -24,7 +25,7 @@ __all__ = ["ReadPass", "audit_folders", "read_only_audit", "unreadable_audit"]
 
 SIDE_BY_SIDE: Final = 2
 """Folders that are examined at the same time; the sandboxes of all of them share one bound."""
-ReadPass: TypeAlias = Callable[[TerminalTask], Iterable[FlawFinding]]
+ReadPass: TypeAlias = Callable[[TerminalTask], StaticPass]
 """The static pass."""
 
 
@@ -48,7 +49,7 @@ def audit_folders(
         images: folder in which built images are kept.
         base_trees: folder with unpacked base images.
         journal: audits that are there already are not made again.
-        read: the static pass.
+        read: the static pass, if another one than ``examine_static``.
         static_only: run nothing; no task is called sound then.
         repeats: plays of each reference.
         seed: of all plays.
@@ -112,20 +113,16 @@ async def _audit(
     if store is None or provider is None:
         audit = read_only_audit(task, read)
     else:
-        static = _read(task, read)
+        static = (read or examine_static)(task)
         audit = await examine_folder(task, store, provider, gate=gate, static=static, repeats=repeats, seed=seed)
     if journal is not None:
         journal.add(audit)
     return audit
 
 
-def _read(task: TerminalTask, read: ReadPass | None) -> tuple[FlawFinding, ...]:
-    return tuple(read(task)) if read is not None else ()
-
-
-def read_only_audit(task: TerminalTask, read: ReadPass | None) -> FolderAudit:
+def read_only_audit(task: TerminalTask, read: ReadPass | None = None) -> FolderAudit:
     """The audit of a folder that was only read: never sound, and nothing is called exploitable."""
-    findings = merged(_read(task, read), (), was_run=False)
+    findings = merged((read or examine_static)(task).findings, (), was_run=False)
     return FolderAudit(
         id=task.id,
         path=task.folder,

@@ -20,8 +20,8 @@ from typing import Final
 import msgspec
 
 from flightschool.audit.terminal.examination import Examination
-from flightschool.environments.terminal import TerminalTask
-from flightschool.environments.terminal.trees import Image, ImageStore, NotRunnable, Tree
+from flightschool.audit.terminal.one_image import OneImage
+from flightschool.environments.terminal.trees import Tree
 
 __all__ = ["clock_library", "with_clock"]
 
@@ -77,19 +77,6 @@ def clock_library() -> bytes | None:
         return target.read_bytes() if done.returncode == 0 else None
 
 
-class _OneImage(ImageStore):
-    """A store that gives one image for whatever it is asked, and everything else as the store that it stands for."""
-
-    def __init__(self, behind: ImageStore, image: Image) -> None:
-        self.__dict__.update(behind.__dict__)
-        self._image = image
-
-    async def build(self, task: TerminalTask) -> Image | NotRunnable:
-        """The image."""
-        del task
-        return self._image
-
-
 @contextlib.contextmanager
 def with_clock(exam: Examination, library: bytes, seconds: int) -> Iterator[Examination]:
     """The examination with a clock that is ``seconds`` ahead in every sandbox."""
@@ -100,7 +87,7 @@ def with_clock(exam: Examination, library: bytes, seconds: int) -> Iterator[Exam
         shifted.num_episodes = 0
         image = msgspec.structs.replace(exam.image, tree=str(tree.root))
         shifted.use_image(
-            _OneImage(exam.store, image),
+            OneImage(exam.store, image),
             image,
             exam.with_variables({"LD_PRELOAD": LIBRARY, "CLOCK_SHIFT_S": str(seconds)}, agent=True),
         )

@@ -12,10 +12,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from flightschool.audit.terminal.one_image import OneImage
 from flightschool.audit.terminal.scripting import ScriptPolicy, script
 from flightschool.environments.terminal import Limits, TaskStep, TerminalTask
 from flightschool.environments.terminal.end_state import EndState
 from flightschool.environments.terminal.grading import UnplaceableError, grade
+from flightschool.environments.terminal.grading_bench import GradingBench
 from flightschool.environments.terminal.trees import Image, ImageStore
 from flightschool.errors import InfrastructureError
 from flightschool.records import EndReason
@@ -29,6 +31,8 @@ T = TypeVar("T")
 
 PASS_MARK: Final = 1.0 - 1e-9
 """Reward from which on an attempt counts as passed."""
+WAITING: Final = 12
+"""Whoever took so many times his processor time by the clock waited for something; less may be a busy machine."""
 FIRST_AGENT_S: Final = 300.0
 FIRST_VERIFIER_S: Final = 120.0
 """Most that the reference and its grader get, whatever the task allows: a grader that hangs must not hold the pool."""
@@ -51,12 +55,26 @@ class Play:
     """End of what the tests printed, of the last stage."""
     agent_s: float = 0.0
     grader_s: float = 0.0
+    grader_cpu_s: float = 0.0
     blobs: tuple[bytes, ...] = field(default=(), repr=False)
 
     @property
     def passes(self) -> bool:
         """Whether it was rewarded at the pass mark."""
         return self.reward is not None and self.reward >= PASS_MARK
+
+    @property
+    def grading_cost_s(self) -> float:
+        """Seconds that one grading takes on a quiet machine: of a processor, or of the clock where the tests wait."""
+        waits = self.grader_s > 1.0 + WAITING * self.grader_cpu_s
+        return self.grader_s if waits else self.grader_cpu_s
+
+    @property
+    def cost_s(self) -> float:
+        """Seconds that all of it takes on a quiet machine, by the share that its grading was held up."""
+        if self.grader_s <= 0:
+            return self.agent_s
+        return (self.agent_s + self.grader_s) * self.grading_cost_s / self.grader_s
 
     @cached_property
     def states(self) -> tuple[EndState, ...]:
@@ -94,6 +112,10 @@ class Examination:
         self.num_episodes = 0
         self.notes: list[str] = []
         """What is worth saying and accuses no one."""
+        self.not_applicable: list[str] = []
+        """Attacks that cannot matter in this task, and why."""
+        self.bench = GradingBench()
+        """Grades; a context of the caller's."""
         self._gate = gate
         self._image: Image | None = None
 
@@ -114,6 +136,7 @@ class Examination:
         if not isinstance(image, Image):
             raise NotRunError(f"needs {image.need}: {image.reason}")
         self._image = image
+        self.store = OneImage(self.store, image)
 
     def use_image(self, store: ImageStore, image: Image, task: TerminalTask) -> None:
         """Another store that holds another image of this task, and the task with other variables."""
@@ -126,12 +149,20 @@ class Examination:
 
     # -------------------------------------------------------------------------------------------- plays
 
-    async def run(self, body: str, *, task: TerminalTask | None = None) -> Play:
+    async def run(self, body: str, *, task: TerminalTask | None = None, plain: bool = False) -> Play:
         """Play a shell program as the policy."""
-        return await self.play(ScriptPolicy(script(body)), task=task)
+        return await self.play(ScriptPolicy(script(body)), task=task, plain=plain)
 
-    async def play(self, policy: TerminalPolicy, *, task: TerminalTask | None = None, index: int = 0) -> Play:
+    async def play(
+        self, policy: TerminalPolicy, *, task: TerminalTask | None = None, index: int = 0, plain: bool = False
+    ) -> Play:
         """One attempt through the real runner.
+
+        Args:
+            policy: who acts.
+            task: a variant of the task; None: the task.
+            index: of the attempt, which its seed depends on.
+            plain: grade exactly as training does, with nothing made ahead: for what is told as evidence.
 
         Raises:
             NotRunError: the task needs what is not here.
@@ -140,7 +171,10 @@ class Examination:
         detail = ""
         for number in range(2):
             blobs: list[bytes] = []
-            runner = TerminalRunner(self.store, self.provider, run="audit", keep_blob=_keep(blobs), controlled=False)
+            judge = grade if plain else self.bench.grade
+            runner = TerminalRunner(
+                self.store, self.provider, run="audit", keep_blob=_keep(blobs), controlled=False, grade=judge
+            )
             async with self._gate:
                 self.num_episodes += 1
                 started = time.perf_counter()
@@ -155,24 +189,24 @@ class Examination:
             detail = result.attempt.detail
         raise InfrastructureError(f"no attempt could be made: {detail}", where=self.task.folder, expected="a sandbox")
 
-    async def grade(self, states: Sequence[EndState], *, task: TerminalTask | None = None) -> Play:
-        """Grade end states, one of each stage, without running a policy."""
-        chosen = task or self.task
-        scores, output, grader_s = Scores(chosen), "", 0.0
+    async def grade(self, states: Sequence[EndState], *, task: TerminalTask | None = None, plain: bool = False) -> Play:
+        """Grade end states, one of each stage, without running a policy (``plain`` as in ``play``)."""
+        chosen, judge = task or self.task, grade if plain else self.bench.grade
+        scores, output, grader_s, cpu_s = Scores(chosen), "", 0.0, 0.0
         async with self._gate:
             self.num_episodes += 1
             for place, (stage, state) in enumerate(zip(chosen.stages, states, strict=False)):
                 try:
-                    graded = await grade(chosen, stage, self.image, state, self.store, self.provider)
+                    graded = await judge(chosen, stage, self.image, state, self.store, self.provider)
                 except UnplaceableError as error:
                     return Play(reward=0.0, reason=EndReason.RESOURCE_LIMIT, detail=error.what)
-                output, grader_s = graded.output, grader_s + graded.wall_s
+                output, grader_s, cpu_s = graded.output, grader_s + graded.wall_s, cpu_s + graded.cpu_s
                 if graded.reward is None:
                     return Play(reward=None, problem=graded.problem, reason=EndReason.GRADER_ERROR, output=output)
                 scores.add(stage, graded)
                 if place + 1 < len(chosen.stages) and not scores.may_go_on(stage, graded):
                     break
-        return Play(reward=scores.result()[1].total, output=output, grader_s=grader_s)
+        return Play(reward=scores.result()[1].total, output=output, grader_s=grader_s, grader_cpu_s=cpu_s)
 
     # -------------------------------------------------------------------------------------------- variants
 
@@ -246,6 +280,7 @@ def _play(episode: Episode, blobs: tuple[bytes, ...], wall_s: float) -> Play:
         output=graded[-1].output if graded else "",
         agent_s=max(0.0, wall_s - grader_s),
         grader_s=grader_s,
+        grader_cpu_s=sum(one.cpu_s for one in graded),
         blobs=blobs,
     )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -20,6 +19,7 @@ from flightschool.audit.terminal.outputs import Work, canonical, guessed_work, w
 from flightschool.audit.terminal.probes import ATTACKS, conditions, equivalents, leak, mutants
 from flightschool.audit.terminal.probes.reference import Repeats, play_reference, repeat, why_broken
 from flightschool.audit.terminal.records import FlawFinding, FolderAudit
+from flightschool.audit.terminal.static import StaticPass, examine_static
 from flightschool.audit.terminal.surface import Surface, look_at
 from flightschool.audit.terminal.trial import Trial
 from flightschool.audit.terminal.verdicts import folder_verdict
@@ -44,7 +44,7 @@ async def examine_folder(
     provider: NativeProvider,
     *,
     gate: asyncio.Semaphore | None = None,
-    static: Sequence[FlawFinding] = (),
+    static: StaticPass | None = None,
     repeats: int = REPEATS,
     seed: int = 0,
 ) -> FolderAudit:
@@ -55,17 +55,19 @@ async def examine_folder(
         store: builds and keeps images.
         provider: makes the sandboxes; the one of ``store``.
         gate: bounds the sandboxes that are alive at one time, over all audits; one for each processor by default.
-        static: what the static pass found.
+        static: what the static pass found; None: it is made here.
         repeats: plays of the reference.
         seed: of the plays.
     """
     started = time.perf_counter()
+    static = static or examine_static(task)
     exam = Examination(task, store, provider, gate or asyncio.Semaphore(os.cpu_count() or 1), seed=seed)
     found: list[FlawFinding] = []
     because, done = "", None
     try:
-        async with asyncio.timeout(MOST_S):
-            done = await _examine(exam, found, repeats)
+        with exam.bench:
+            async with asyncio.timeout(MOST_S):
+                done = await _examine(exam, static, found, repeats)
     except NotRunError as error:
         because = str(error)
     except TimeoutError:
@@ -74,7 +76,7 @@ async def examine_folder(
         because = f"it could not be examined: {error}"
     except Exception as error:  # noqa: BLE001  what other people's tasks hold may break a probe; that acquits no one
         because = f"a probe broke off: {type(error).__name__}: {error}"
-    findings = merged(static, found, was_run=done is not None and not because)
+    findings = merged(static.findings, found, was_run=done is not None and not because)
     order = {Severity.BARRING: 0, Severity.WARNING: 1, Severity.INFO: 2}
     findings.sort(key=lambda one: (order[one.severity], not one.confirmed))
     if done is not None and done.because:
@@ -90,6 +92,7 @@ async def examine_folder(
         wall_s=time.perf_counter() - started,
         num_repeats=done.repeats.num if done is not None and done.repeats else 0,
         flake_bound=done.repeats.bound if done is not None and done.repeats else 1.0,
+        not_applicable=tuple(dict.fromkeys(exam.not_applicable)),
         notes=tuple(exam.notes[:50]),
     )
 
@@ -102,21 +105,32 @@ class _Done:
         self.because = because
 
 
-async def _examine(exam: Examination, found: list[FlawFinding], repeats: int) -> _Done:
+async def _examine(exam: Examination, static: StaticPass, found: list[FlawFinding], repeats: int) -> _Done:
     await exam.prepare()
-    surface = look_at(exam.task, exam.image, await exam.store.base_tree(exam.image))
+    surface = look_at(exam.task, exam.image, await exam.store.base_tree(exam.image), static)
     if not any(stage.oracle for stage in exam.task.stages):
         await _attack_unsolved(exam, surface, found)
         return _Done(because="the task ships no solution, so neither it nor anything made from it could be tried")
+    exam.bench.warms = True  # the reference is the author's own, as the tests are
     first = await play_reference(exam)
+    exam.bench.warms = False
     if not first.passes:
         found.append(await why_broken(exam, first, surface.grader_text))
         return _Done()
     exam.hurry(first)
     repeated, flakes = await repeat(exam, first, repeats)
     found += flakes
+    exam.bench.remembers = not flakes
     work = _with_stability(work_of(surface, first.states), repeated)
-    trial = Trial(exam=exam, surface=surface, work=work, oracle=first, findings=found, doubtful=bool(flakes))
+    trial = Trial(
+        exam=exam,
+        surface=surface,
+        work=work,
+        oracle=first,
+        grading_cost_s=repeated.grading_cost_s,
+        findings=found,
+        doubtful=bool(flakes),
+    )
     repeated = replace(repeated, plays=())  # their end states are not needed any more
     await _try(trial)
     return _Done(repeats=repeated)
@@ -147,6 +161,10 @@ async def _attacks(trial: Trial) -> None:
             return
         shown = trial.confirmed & {"presence-only", "unparsable-passes", "constant-answer"}
         if probe.of_content and len(shown) > 1:
+            continue
+        why_not = probe.needs(trial.surface) if probe.needs is not None else ""
+        if why_not:
+            trial.exam.not_applicable.append(f"{probe.name}: {why_not}")
             continue
         await trial.attack(probe.attacks(trial))
     await trial.tell_escapes()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -19,8 +20,12 @@ from flightschool.records import Record
 
 __all__ = ["AUDITOR", "Journal"]
 
-AUDITOR: Final = 1
+AUDITOR: Final = 2
 """Raised when probes change, so that older audits are made again."""
+
+
+SYNC_S: Final = 1.0
+"""Seconds between two waits for the disk: one wait an audit would take longer than reading a folder."""
 
 
 class _Line(Record, frozen=True, kw_only=True):
@@ -42,6 +47,9 @@ class Journal:
         self._path = path
         self._mode = mode
         self._places: dict[tuple[str, str], int] = {}
+        self._is_whole = False
+        """Whether the file is known to end with a line's end."""
+        self._synced = 0.0
         if fresh:
             path.unlink(missing_ok=True)
         elif path.is_file():
@@ -69,17 +77,20 @@ class Journal:
             return msgspec.json.decode(file.readline(), type=_Line).audit
 
     def add(self, audit: FolderAudit) -> None:
-        """Keep an audit: on the disk before this returns."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        """Keep an audit. A killed process loses none; a machine that loses its power, those of the last second."""
         line = msgspec.json.encode(_Line(auditor=AUDITOR, mode=self._mode, audit=audit)) + b"\n"
+        if not self._is_whole:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._path.is_file() and self._path.stat().st_size and not _ends_well(self._path):
+                line = b"\n" + line
+            self._is_whole = True
         with self._path.open("ab") as file:
-            place = file.tell()
-            if place and not _ends_well(self._path):
-                file.write(b"\n")
-                place += 1
+            place = file.tell() + (line[:1] == b"\n")
             file.write(line)
             file.flush()
-            os.fsync(file.fileno())
+            if time.monotonic() - self._synced > SYNC_S:
+                os.fsync(file.fileno())
+                self._synced = time.monotonic()
         self._places[audit.digest, audit.id] = place
 
 

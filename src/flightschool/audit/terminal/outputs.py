@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from flightschool.audit.terminal.scripting import by_stage, put, removed
-from flightschool.audit.terminal.surface import Surface, language_of, mentions
+from flightschool.audit.terminal.shipped import language_of
+from flightschool.audit.terminal.surface import Surface, mentions
 from flightschool.environments.terminal.end_state import EndState
 from flightschool.sandbox.written import Written, WrittenKind
 

@@ -55,5 +55,7 @@ class FolderAudit(Record, frozen=True, kw_only=True):
     """Plays of the reference solution."""
     flake_bound: float = 1.0
     """Exact upper bound (95 %) of the share of these that fail."""
+    not_applicable: tuple[str, ...] = ()
+    """Attacks that were not played since they cannot matter here: their name, and why."""
     notes: tuple[str, ...] = ()
     """What accuses no one: variants that turned out to be the same work, conditions that could not be tried."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from flightschool.audit.terminal.allowing import allowed_forms
 from flightschool.audit.terminal.outputs import Output
 
 __all__ = ["Rewrite", "rewrites_of"]
@@ -86,6 +87,8 @@ def rewrites_of(output: Output, instruction: str) -> list[Rewrite]:
         data = output.data + b"" if output.data.endswith(b"\n") else output.data + b"\n"
         exact = _EXACT.search(instruction) is not None
         found.append(_rewrite(output, data + b"# end\n", "a comment at its end", "over-strict-text", not exact))
+    for text, what in allowed_forms(output, instruction):
+        found.append(_rewrite(output, text, f"{what}, which the instruction allows too", "over-strict-text", True))
     found.append(_beside(output, instruction))
     if output.before is None and output.kind != "code":
         found.append(

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
-import stat
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from flightschool.audit.terminal.shipped import Shipped, given_by_steps, language_of, shipped_by_build
+from flightschool.audit.terminal.static import StaticPass, TrustMap, examine_static
 from flightschool.environments.terminal import Placement, TerminalTask
-from flightschool.environments.terminal.contents import list_contents
+from flightschool.environments.terminal.contents import Contents, list_contents
 from flightschool.environments.terminal.end_state import beneath
-from flightschool.environments.terminal.grading import files_of
-from flightschool.environments.terminal.trees import Image, Tree, find_account
+from flightschool.environments.terminal.trees import Image, Tree
 from flightschool.errors import InputError
-from flightschool.sandbox.written import WrittenKind
 
-__all__ = ["CODE_SUFFIXES", "Shipped", "Surface", "look_at", "mentions"]
+__all__ = ["Surface", "look_at", "mentions"]
 
-MOST_FILES: Final = 4000
-MOST_FILE_BYTES: Final = 1 << 20
-MOST_TOTAL_BYTES: Final = 64 << 20
-CODE_SUFFIXES: Final = {
-    ".py": "python",
-    ".sh": "shell",
-    ".bash": "shell",
-    ".js": "node",
-    ".mjs": "node",
-    ".cjs": "node",
-    ".pl": "perl",
-    ".rb": "ruby",
-    ".awk": "awk",
-    ".c": "c",
-    ".cc": "c",
-    ".cpp": "c",
-}
-"""Suffix → language, of files that something may execute or build."""
 _ABSOLUTE: Final = re.compile(r"(?<![\w.$}~-])/(?:[\w.+@~-]+/)*[\w.+@~-]+/?")
 _RELATIVE: Final = re.compile(
     r"(?<![\w./$}-])(?:\./)?((?:[\w+@-][\w.+@-]*/)*(?:[\w+@-]+\.[A-Za-z][\w]{0,9}|\.[A-Za-z][\w.-]+))(?![\w/(])"
@@ -59,65 +38,26 @@ _SHELL_KEYWORDS: Final = (
     " test let alias type command builtin ulimit umask hash pwd"
 )
 _SHELL_WORDS: Final = frozenset(_SHELL_KEYWORDS.split())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shipped:
-    """A file that the task's own build put into the image."""
-
-    path: str
-    data: bytes
-    mode: int
-    uid: int
-    size: int
-    """Bytes; ``data`` holds the first of them."""
-    readable: bool
-    """Whether the policy's user may read it."""
-    writable: bool
-    """Whether the policy's user may replace it."""
-    step: str = ""
-    """The step that lays it into the working directory; empty: the image has it."""
-
-    @property
-    def text(self) -> str:
-        """Content as text, as far as it is."""
-        return self.data.decode(errors="replace")
-
-    @property
-    def language(self) -> str:
-        """Language, if it may be executed; empty: data."""
-        return language_of(self.path, self.data, self.mode)
-
-
-def language_of(path: str, data: bytes, mode: int = 0) -> str:
-    """Language of a file that may be executed, by its ``#!`` line or suffix; empty: none known."""
-    if data.startswith(b"#!"):
-        first = data.partition(b"\n")[0].decode(errors="replace")
-        for word, language in (
-            ("python", "python"),
-            ("node", "node"),
-            ("perl", "perl"),
-            ("ruby", "ruby"),
-            ("awk", "awk"),
-        ):
-            if word in first:
-                return language
-        return "shell"
-    if data.startswith(b"\x7fELF"):
-        return "binary"
-    suffix = posixpath.splitext(path)[1].lower()
-    if suffix in CODE_SUFFIXES:
-        return CODE_SUFFIXES[suffix]
-    return "shell" if mode & 0o111 and not suffix else ""
+_OTHERS: Final = "node ruby perl php Rscript lua julia deno bun java go cargo make npm npx"
+_OTHER_LANGUAGES: Final = frozenset(_OTHERS.split())
 
 
 class Surface:
     """Texts of the tests, files of the image, and the paths, programs and modules that the tests speak of."""
 
     def __init__(
-        self, task: TerminalTask, image: Image, shipped: Sequence[Shipped], tests: dict[str, str], solution: str
+        self,
+        task: TerminalTask,
+        image: Image,
+        shipped: Sequence[Shipped],
+        tests: dict[str, str],
+        solution: str,
+        static: StaticPass,
     ) -> None:
         self.task = task
+        self.trust = static.trust
+        """What the static pass says that the grader relies on, by stages."""
+        self.skipped = static.skipped
         self.image = image
         self.shipped = tuple(shipped)
         self.tests = tests
@@ -150,6 +90,29 @@ class Surface:
         return "\n".join([self.test_text, *(one.text for one in self.live if one.language)])
 
     @cached_property
+    def python_text(self) -> str:
+        """Python of the grader."""
+        return "\n".join(text for language, text in self._code if language == "python")
+
+    @cached_property
+    def shell_text(self) -> str:
+        """Shell of the grader, with the command that starts it."""
+        starts = [" ".join(stage.test_command) for stage in self.task.stages]
+        return "\n".join([*starts, *(text for language, text in self._code if language == "shell")])
+
+    @cached_property
+    def _code(self) -> list[tuple[str, str]]:
+        own = [(language_of(path, text[:200].encode(), 0o755), text) for path, text in self.tests.items()]
+        return [*own, *((one.language, one.text) for one in self.live if one.language)]
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether all code of the grader is shell or Python and was read as a whole: then its text proves things."""
+        known = all(language in ("", "python", "shell") for language, _ in self._code)
+        foreign = {name for trust in self.trust for name in trust.grader_commands} & _OTHER_LANGUAGES
+        return known and not foreign and not self.skipped and all(trust.grader_files for trust in self.trust)
+
+    @cached_property
     def own_places(self) -> tuple[str, ...]:
         """Where the task's tests and solution are put: never the policy's business."""
         stages = self.task.stages
@@ -158,12 +121,13 @@ class Surface:
     @cached_property
     def paths(self) -> tuple[str, ...]:
         """Absolute paths outside the system and the tests that the grader speaks of; relative ones from the workdir."""
-        found = [match.group().rstrip("/.") for match in _ABSOLUTE.finditer(self.grader_text)]
+        found = [path for trust in self.trust for path in _trusted_paths(trust)]
+        found += [match.group().rstrip("/.") for match in _ABSOLUTE.finditer(self.grader_text)]
         found += [
             posixpath.normpath(posixpath.join(self.image.workdir, match.group(1)))
             for match in _RELATIVE.finditer(self.grader_text)
         ]
-        reach = (path for path in found if len(path) > 1 and not self._is_off(path))
+        reach = (path for path in found if path.startswith("/") and len(path) > 1 and not self._is_off(path))
         return tuple(dict.fromkeys(reach))[:200]
 
     def _is_off(self, path: str) -> bool:
@@ -174,14 +138,15 @@ class Surface:
         """Bare names of programs that the grader calls."""
         shell = [text for path, text in self.tests.items() if not path.endswith(".py")]
         shell += [one.text for one in self.live if one.language == "shell"]
-        names = [name for text in shell for name in _COMMAND.findall(text)]
+        names = [name for trust in self.trust for name in trust.grader_commands]
+        names += [name for text in shell for name in _COMMAND.findall(text)]
         names += _RUN_LIST.findall(self.grader_text)
         return tuple(name for name in dict.fromkeys(names) if name not in _SHELL_WORDS and "=" not in name)[:40]
 
     @cached_property
     def modules(self) -> tuple[str, ...]:
         """Top-level modules that the grader's Python imports."""
-        names: list[str] = []
+        names = [one.module for trust in self.trust for one in trust.grader_imports]
         for of_from, listed in _IMPORT.findall(self.grader_text):
             names += [of_from] if of_from else [part.split()[0] for part in listed.split(",") if part.split()]
         return tuple(dict.fromkeys(name.partition(".")[0] for name in names if name and not name.startswith(".")))[:40]
@@ -234,42 +199,40 @@ def mentions(text: str, path: str) -> bool:
 # ------------------------------------------------------------------------------------------------ reading
 
 
-def look_at(task: TerminalTask, image: Image, base: Tree) -> Surface:
+def look_at(task: TerminalTask, image: Image, base: Tree, static: StaticPass | None = None) -> Surface:
     """Read the image and the task's texts.
 
     Args:
         task: the task.
         image: its image.
         base: the tree that the image began with.
+        static: what the static pass found; None: it is made.
     """
+    static = static or examine_static(task)
+    live = {path for trust in static.trust for path in trust.grader_files}
     tests: dict[str, str] = {}
     solution: list[str] = []
     for stage in task.stages:
-        tests.update(_texts(task, stage.tests))
+        tests.update(_texts(task, stage.tests, live))
         solution += _texts(task, stage.solution).values()
-    shipped = [*_shipped(task, image, base), *_given(task, image)]
-    return Surface(task, image, shipped, tests, "\n".join(solution))
+    shipped = [*shipped_by_build(task, image, base), *given_by_steps(task, image)]
+    shipped.sort(key=lambda one: (one.path.count("/"), one.size, one.data[:4096], one.path))  # names decide last
+    return Surface(task, image, shipped, tests, "\n".join(solution), static)
 
 
-def _given(task: TerminalTask, image: Image) -> Iterator[Shipped]:
-    """What steps lay into the working directory when they begin."""
-    for stage in task.stages:
-        if stage.workdir_files:
-            for entry in files_of(task, stage.workdir_files, image.workdir, image.account):
-                if entry.kind is WrittenKind.FILE:
-                    yield Shipped(
-                        path=entry.path,
-                        data=entry.data[:MOST_FILE_BYTES],
-                        mode=entry.mode,
-                        uid=entry.uid,
-                        size=len(entry.data),
-                        readable=True,
-                        writable=True,
-                        step=stage.name,
-                    )
+def _trusted_paths(trust: TrustMap) -> Iterator[str]:
+    """Paths of a trust map that the policy may have a hand in."""
+    yield from (read.path for read in trust.grader_reads if read.of_agent)
+    yield from (program.path for program in trust.grader_programs)
+    yield from (one.path for one in trust.grader_imports if one.path)
+    yield from (*trust.verdict_paths, *trust.output_paths, *trust.input_paths)
 
 
-def _texts(task: TerminalTask, placements: Sequence[Placement]) -> dict[str, str]:
+def _texts(task: TerminalTask, placements: Sequence[Placement], live: Collection[str] | None = None) -> dict[str, str]:
+    """Text of placed files; with ``live``, libraries that lie beside the tests are left out.
+
+    A library is a module of a package that nothing on the live path is: a test runner that the tests bring along.
+    """
     contents = list_contents(Path(task.folder))
     found: dict[str, str] = {}
 
@@ -284,61 +247,14 @@ def _texts(task: TerminalTask, placements: Sequence[Placement]) -> dict[str, str
             read(placement.source, placement.target)
             continue
         for entry in contents.below(placement.source):
+            if live is not None and entry.path not in live and _is_library(contents, entry.path):
+                continue
             if contents.is_file(entry.path):
                 below = entry.path.removeprefix(placement.source).lstrip("/")
                 read(entry.path, posixpath.join(placement.target, below))
     return found
 
 
-def _shipped(task: TerminalTask, image: Image, base: Tree) -> Iterator[Shipped]:
-    tree = Tree(Path(image.tree), over_host=image.over_host)
-    uid, gid = _agent_ids(task, image, tree)
-    left, total = MOST_FILES, 0
-    for place, ways in _walk(Path(image.tree)):
-        inside = "/" + place.relative_to(image.tree).as_posix()
-        found = place.lstat()
-        if not stat.S_ISREG(found.st_mode) or base.identity(inside) == (found.st_dev, found.st_ino):
-            continue
-        left, total = left - 1, total + min(found.st_size, MOST_FILE_BYTES)
-        if left < 0 or total > MOST_TOTAL_BYTES:
-            return
-        fd = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            data = file.read(MOST_FILE_BYTES)
-        enters = all(_allows(way, uid, gid, 1) for way in ways)
-        yield Shipped(
-            path=inside,
-            data=data,
-            mode=stat.S_IMODE(found.st_mode),
-            uid=found.st_uid,
-            size=found.st_size,
-            readable=enters and _allows(found, uid, gid, 4),
-            writable=enters and (_allows(found, uid, gid, 2) or _allows(ways[-1], uid, gid, 2)),
-        )
-
-
-def _agent_ids(task: TerminalTask, image: Image, tree: Tree) -> tuple[int, int]:
-    user = task.stages[0].agent_user
-    account = find_account(tree, user, "agent.user") if user else image.account
-    return account.uid, account.gid
-
-
-def _allows(found: os.stat_result, uid: int, gid: int, bit: int) -> bool:
-    if uid == 0:
-        return True
-    shift = 6 if found.st_uid == uid else 3 if found.st_gid == gid else 0
-    return bool(found.st_mode >> shift & bit)
-
-
-def _walk(root: Path) -> Iterator[tuple[Path, list[os.stat_result]]]:
-    """Files below a folder with the folders above each; no link is followed."""
-    todo: list[tuple[Path, list[os.stat_result]]] = [(root, [root.lstat()])]
-    while todo:
-        folder, ways = todo.pop()
-        with os.scandir(folder) as entries:
-            ordered: Iterable[os.DirEntry[str]] = sorted(entries, key=lambda entry: entry.name)
-        for entry in ordered:
-            if entry.is_dir(follow_symlinks=False):
-                todo.append((Path(entry.path), [*ways, entry.stat(follow_symlinks=False)]))
-            elif entry.is_file(follow_symlinks=False):
-                yield Path(entry.path), ways
+def _is_library(contents: Contents, path: str) -> bool:
+    folder = posixpath.dirname(path)
+    return path.endswith((".py", ".pyi", ".typed")) and f"{folder}/__init__.py" in contents.entries

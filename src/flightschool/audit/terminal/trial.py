@@ -46,6 +46,8 @@ class Trial:
     surface: Surface
     work: Work
     oracle: Play
+    grading_cost_s: float = 0.0
+    """Seconds of one grading on a quiet machine."""
     findings: list[FlawFinding] = field(default_factory=list)
     confirmed: set[str] = field(default_factory=set)
     """Classes shown so far; nothing more of them is tried."""
@@ -53,6 +55,10 @@ class Trial:
     """Whether the same work is not always graded alike: then one reward shows nothing, only many do."""
     escapes: list[Attack] = field(default_factory=list)
     """Attacks that left the grader without a verdict."""
+
+    def affordable(self, budget_s: float, least: int, most: int) -> int:
+        """How many gradings fit into so many seconds of one processor, within bounds."""
+        return max(least, min(most, int(budget_s / max(self.grading_cost_s, 1e-3))))
 
     def add(self, found: FlawFinding) -> None:
         """Keep a finding; one of the same class and sentence is kept once."""
@@ -80,12 +86,24 @@ class Trial:
             if self.doubtful and not await self._passes_always(attack, user):
                 return
             self.confirmed.add(key)
-            body, play = await self._smallest(attack, play, user)
+            body = await self._smallest(attack, user)
+            play = await self.exam.run(body, task=task, plain=True)
+            if not play.passes:
+                self.confirmed.discard(key)
+                self.exam.notes.append(f"{attack.what} passed once and not again")
+                return
             severity = Severity.WARNING if user else Severity.BARRING
             what = f"{attack.what} passes" + (f" when it runs as {user}, who is not this task's policy" if user else "")
             self.add(finding(attack.flaw, what, play, body, severity=severity, user=user, where=attack.where))
 
         await together(one(attack) for attack in attacks)
+
+    async def shown(self, body: str) -> Play | None:
+        """The play of a program that passes, graded plainly; None: it does not."""
+        if not (await self.exam.run(body)).passes:
+            return None
+        play = await self.exam.run(body, plain=True)
+        return play if play.passes else None
 
     async def _passes_always(self, attack: Attack, user: str) -> bool:
         task = self.exam.as_user(user) if user else None
@@ -94,18 +112,17 @@ class Trial:
                 return False
         return True
 
-    async def _smallest(self, attack: Attack, play: Play, user: str) -> tuple[str, Play]:
+    async def _smallest(self, attack: Attack, user: str) -> str:
         task = self.exam.as_user(user) if user else None
         for part in attack.parts:
-            alone = await self.exam.run(part, task=task)
-            if alone.passes:
-                return part, alone
-        return attack.body, play
+            if (await self.exam.run(part, task=task)).passes:
+                return part
+        return attack.body
 
     async def tell_escapes(self) -> None:
         """The simplest attack that leaves no verdict, if it does so again."""
         for attack in self.escapes[:3] if self.oracle.passes else ():
-            play = await self.exam.run(attack.body)
+            play = await self.exam.run(attack.body, plain=True)
             if play.reward is None and HANGS not in play.problem:
                 what = f"{attack.what} leaves the grader without a verdict, so that the attempt counts nowhere"
                 self.add(finding("ungraded-escape", what, play, attack.body, where=attack.where))

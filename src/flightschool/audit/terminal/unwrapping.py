@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
-from flightschool.audit.terminal.surface import Shipped
+from flightschool.audit.terminal.shipped import Shipped
 
 __all__ = ["coded", "cut", "cut_pipe", "unpacked"]
 

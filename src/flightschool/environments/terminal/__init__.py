@@ -10,7 +10,7 @@ from flightschool.environments.terminal.copying import copy_targets
 from flightschool.environments.terminal.dockerfile import Dockerfile, Heredoc, Instruction, parse_dockerfile
 from flightschool.environments.terminal.export import amend, export_harbor
 from flightschool.environments.terminal.fetching import Fetch, PackageRequest, fetches_of_script
-from flightschool.environments.terminal.folders import detect_format, iter_tasks, read_folder
+from flightschool.environments.terminal.folders import count_tasks, detect_format, iter_tasks, read_folder
 from flightschool.environments.terminal.plan_records import (
     ArgStep,
     BuildPlan,
@@ -95,6 +95,7 @@ __all__ = [
     "WorkdirStep",
     "amend",
     "copy_targets",
+    "count_tasks",
     "detect_format",
     "expand_word",
     "export_harbor",

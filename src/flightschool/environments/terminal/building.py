@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from flightschool.environments.terminal.compose import ComposeFacts, read_compose
-from flightschool.environments.terminal.contents import Contents, list_contents
+from flightschool.environments.terminal.contents import Contents, EntryKind, list_contents
 from flightschool.environments.terminal.copying import Context
 from flightschool.environments.terminal.dockerfile import parse_dockerfile
 from flightschool.environments.terminal.ignoring import IgnoreRules
@@ -27,6 +27,7 @@ def plan_build(
     is_present: IsPresent | None = None,
     build_args: Mapping[str, str] | None = None,
     architecture: str = "amd64",
+    contents: Contents | None = None,
 ) -> BuildPlan:
     """How to build the task's environment. Reads the task's folder, runs nothing.
 
@@ -35,12 +36,13 @@ def plan_build(
         is_present: whether a package that apt or pip is asked for is there already. Without it every RUN step that
             fetches *needs network*.
         build_args: values for ARG, over those of the compose file.
+        contents: the folder as listed before; None: it is listed.
         architecture: what ``TARGETARCH`` says, and the only platform that a FROM may insist on.
 
     Raises:
         InputError: the Dockerfile cannot build anywhere, or copies what lies outside of its context.
     """
-    contents = list_contents(Path(task.folder))
+    contents = contents or list_contents(Path(task.folder))
     facts = read_compose(contents, task.compose_file) if task.compose_file else ComposeFacts()
     general = _general(task) + facts.obstacles
     path, context = _dockerfile(task, facts)
@@ -89,7 +91,11 @@ def _image_alone(task: TerminalTask, image: str, general: tuple[Obstacle, ...]) 
 def _context(contents: Contents, folder: str, dockerfile: str) -> Context:
     """The context's own listing: a link may lead anywhere inside the context, and no further."""
     folder = "" if folder == "." else folder
-    inner = list_contents(contents.root / folder) if folder else contents
+    listed = contents.entries.get(folder)
+    inner = contents
+    if folder:
+        is_real = listed is not None and listed.kind is EntryKind.FOLDER
+        inner = contents.within(folder) if is_real else list_contents(contents.root / folder)
     own = posixpath.relpath(dockerfile, folder or ".")
     names = (f"{own}.dockerignore", ".dockerignore")
     name = next((name for name in names if not own.startswith("..") and inner.is_file(name)), "")

@@ -125,6 +125,18 @@ class Contents:
         finally:
             os.close(fd)
 
+    def within(self, folder: str) -> Contents:
+        """The listing of a (real) folder inside, as if it had been listed itself."""
+        prefix = folder.rstrip("/") + "/"
+        entries = {
+            path.removeprefix(prefix): Entry(
+                path.removeprefix(prefix), entry.kind, entry.executable, entry.target, entry.size
+            )
+            for path, entry in self.entries.items()
+            if path.startswith(prefix)
+        }
+        return Contents(self.root / folder, entries)
+
     def below(self, folder: str) -> Iterator[Entry]:
         """Entries below a (real) folder, in order, the folder itself left out."""
         prefix = "" if folder in ("", ".") else folder + "/"

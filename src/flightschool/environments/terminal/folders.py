@@ -12,7 +12,7 @@ from flightschool.environments.terminal.records import TaskFormat, TerminalTask,
 from flightschool.environments.terminal.terminal_bench import SETTINGS_FILES, read_terminal_bench
 from flightschool.errors import InputError
 
-__all__ = ["detect_format", "iter_tasks", "read_folder"]
+__all__ = ["count_tasks", "detect_format", "iter_tasks", "read_folder"]
 
 MAX_DEPTH = 12
 """Folders between what was named and a task."""
@@ -81,17 +81,27 @@ def iter_tasks(parent: Path) -> Iterator[TerminalTask | UnreadableTask]:
     return _walk(parent)
 
 
-def _walk(parent: Path) -> Iterator[TerminalTask | UnreadableTask]:
-    num_found = 0
+def count_tasks(parent: Path) -> int:
+    """How many tasks ``iter_tasks`` would give, by names alone: for a progress bar, before anything is read."""
+    return sum(1 for _ in _task_folders(parent))
+
+
+def _task_folders(parent: Path) -> Iterator[Path]:
     todo = [(parent, 0)]
     while todo:
         folder, depth = todo.pop()
         names, below = _look(folder)
         if _format_of(names) is not None:
-            num_found += 1
-            yield _read_or_report(folder, parent)
+            yield folder
         elif depth < MAX_DEPTH:
             todo += [(folder / name, depth + 1) for name in reversed(below)]
+
+
+def _walk(parent: Path) -> Iterator[TerminalTask | UnreadableTask]:
+    num_found = 0
+    for folder in _task_folders(parent):
+        num_found += 1
+        yield _read_or_report(folder, parent)
     if not num_found:
         raise InputError(
             "no task folder",

@@ -35,9 +35,21 @@ from flightschool.errors import InfrastructureError, InputError
 from flightschool.records import Record
 from flightschool.sandbox import NativeProvider
 from flightschool.sandbox.written import Written, WrittenKind
-from flightschool.verification.isolated import VerifierRun, run_isolated
+from flightschool.verification.isolated import AfterStop, VerifierRun, run_isolated
 
-__all__ = ["GRADE_TIMEOUT_S", "Graded", "UnplaceableError", "files_of", "grade", "lay_out", "place_files", "sieve_of"]
+__all__ = [
+    "GRADE_TIMEOUT_S",
+    "Graded",
+    "UnplaceableError",
+    "files_of",
+    "grade",
+    "grader_env",
+    "lay_out",
+    "place_files",
+    "place_grader",
+    "run_grader",
+    "sieve_of",
+]
 
 OUTPUT_CHARACTERS: Final = 8000
 GRADE_TIMEOUT_S: Final = 600.0
@@ -65,6 +77,7 @@ class Graded(Record, frozen=True, kw_only=True):
     output: str = ""
     """End of what the tests printed."""
     wall_s: float = 0.0
+    cpu_s: float = 0.0
 
 
 async def grade(
@@ -82,22 +95,58 @@ async def grade(
     with store.scratch() as folder:
         room = tree.copy_to(folder)
         lay_out(room, kept)
-        for place in LOGS:
+        place_grader(room, task, stage)
+        return await run_grader(task, stage, image, room, store, provider, left_out=tuple(left_out))
+
+
+def place_grader(room: Tree, task: TerminalTask, stage: TaskStep) -> None:
+    """The folders of logs, and the tests: whatever an end state put in their place makes way.
+
+    Raises:
+        InputError: the task's tests cannot be placed.
+    """
+    for place in LOGS:
+        try:
             room.make_folder(place)
-        place_files(room, task, stage.tests)
-        account = verifier_account(tree, stage, image)
-        _make_verdict_folder(room, account)
-        timeout_s = stage.limits.verifier_s or GRADE_TIMEOUT_S
-        rooms = Rooms(task=task, image=image, stand_ins=store.stand_ins(image))
-        run = await run_isolated(
-            provider,
-            rooms.spec(room, account, timeout_s),
-            stage.test_command,
-            env=_env(task, stage, image, account),
-            timeout_s=timeout_s,
-            read=_REWARD_FILES,
-        )
-    return _graded(task, run, tuple(left_out))
+        except InputError:  # the policy's doing, which must not end without a verdict
+            room.remove(place)
+            room.make_folder(place)
+    place_files(room, task, stage.tests)
+
+
+async def run_grader(
+    task: TerminalTask,
+    stage: TaskStep,
+    image: Image,
+    room: Tree,
+    store: ImageStore,
+    provider: NativeProvider,
+    *,
+    left_out: tuple[LeftOut, ...] = (),
+    after_stop: AfterStop | None = None,
+) -> Graded:
+    """Run the tests over a tree in which everything lies, and read their verdict.
+
+    Args:
+        after_stop: looks at the sandbox once everything in it is dead.
+
+    Raises:
+        InfrastructureError: the sandbox of the grader cannot be made or was lost.
+    """
+    account = verifier_account(Tree(Path(image.tree), over_host=image.over_host), stage, image)
+    _make_verdict_folder(room, account)
+    timeout_s = stage.limits.verifier_s or GRADE_TIMEOUT_S
+    rooms = Rooms(task=task, image=image, stand_ins=store.stand_ins(image))
+    run = await run_isolated(
+        provider,
+        rooms.spec(room, account, timeout_s),
+        stage.test_command,
+        env=grader_env(task, stage, image, account),
+        timeout_s=timeout_s,
+        read=_REWARD_FILES,
+        after_stop=after_stop,
+    )
+    return _graded(task, run, left_out)
 
 
 def lay_out(room: Tree, entries: Sequence[Written]) -> None:
@@ -141,7 +190,7 @@ async def sieve_of(task: TerminalTask, stage: TaskStep, image: Image, store: Ima
 def _program_folders(task: TerminalTask, stage: TaskStep, image: Image) -> str:
     """The search path of the tests, with the folders at home that tests often put in front of it themselves."""
     homes = [f"{home}/.local/bin" for home in _homes(stage, image)]
-    return ":".join([_env(task, stage, image, image.account)["PATH"], *homes])
+    return ":".join([grader_env(task, stage, image, image.account)["PATH"], *homes])
 
 
 def _homes(stage: TaskStep, image: Image) -> tuple[str, ...]:
@@ -154,7 +203,8 @@ def verifier_account(tree: Tree, stage: TaskStep, image: Image) -> Account:
     return find_account(tree, stage.verifier_user, "verifier.user") if stage.verifier_user else image.account
 
 
-def _env(task: TerminalTask, stage: TaskStep, image: Image, account: Account) -> dict[str, str]:
+def grader_env(task: TerminalTask, stage: TaskStep, image: Image, account: Account) -> dict[str, str]:
+    """Variables of the tests."""
     env = {**rooms_env(image, account, {**task.environment_env, **task.verifier_env}), **_HYGIENE}
     if "GIT_CONFIG_COUNT" in env:  # the task's own way of telling git
         return env
@@ -244,6 +294,7 @@ def _graded(task: TerminalTask, run: VerifierRun, left_out: tuple[LeftOut, ...])
         left_out=left_out,
         output=text[-OUTPUT_CHARACTERS:],
         wall_s=run.wall_s,
+        cpu_s=run.cpu_s,
     )
 
 

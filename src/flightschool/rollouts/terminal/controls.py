@@ -10,16 +10,20 @@ is the policy's doing.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from flightschool.environments.terminal import TerminalTask
+from flightschool.environments.terminal import TaskStep, TerminalTask
 from flightschool.environments.terminal.end_state import EndState
 from flightschool.environments.terminal.grading import Graded, UnplaceableError, grade
 from flightschool.environments.terminal.trees import Image, ImageStore
 from flightschool.errors import FlightschoolError
 from flightschool.sandbox import NativeProvider
 
-__all__ = ["Controls", "graded_or_why"]
+__all__ = ["Controls", "Grade", "graded_or_why"]
+
+Grade = Callable[[TerminalTask, TaskStep, Image, EndState, ImageStore, NativeProvider], Awaitable[Graded]]
+"""``grading.grade``, or what does the same in another way."""
 
 MOST_FAILED: Final = 2
 """So often the tests of an untouched state may fail to judge before they are no longer asked."""
@@ -27,7 +31,14 @@ _Key = tuple[str, str, int, float | None]
 
 
 async def graded_or_why(
-    task: TerminalTask, place: int, image: Image, state: EndState, store: ImageStore, provider: NativeProvider
+    task: TerminalTask,
+    place: int,
+    image: Image,
+    state: EndState,
+    store: ImageStore,
+    provider: NativeProvider,
+    *,
+    judge: Grade = grade,
 ) -> Graded:
     """The verdict on a stage's end state; a sandbox that cannot be made or is lost is a problem told in it.
 
@@ -35,7 +46,7 @@ async def graded_or_why(
         UnplaceableError: the end state cannot be laid out, by the policy's doing.
     """
     try:
-        return await grade(task, task.stages[place], image, state, store, provider)
+        return await judge(task, task.stages[place], image, state, store, provider)
     except UnplaceableError:
         raise
     except (FlightschoolError, OSError) as error:

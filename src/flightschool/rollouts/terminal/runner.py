@@ -23,6 +23,7 @@ from flightschool.environments.terminal.grading import (
     Graded,
     UnplaceableError,
     files_of,
+    grade,
     lay_out,
     place_files,
     sieve_of,
@@ -32,7 +33,7 @@ from flightschool.environments.terminal.trees import Account, Image, ImageStore,
 from flightschool.errors import InfrastructureError, InputError
 from flightschool.records import INFRA_REASONS, Attempt, EndReason, Message, Timings, ToolEvent
 from flightschool.rollouts.runner import outcome_of
-from flightschool.rollouts.terminal.controls import Controls, graded_or_why
+from flightschool.rollouts.terminal.controls import Controls, Grade, graded_or_why
 from flightschool.rollouts.terminal.policies import PROGRAM_FOLDER, Move, TerminalPolicy
 from flightschool.rollouts.terminal.records import Episode, NotRun, StageResult, TerminalEpisode
 from flightschool.rollouts.terminal.recounting import recount
@@ -80,6 +81,7 @@ class TerminalRunner:
         keep_blob: keeps end states (bytes → digest), so that they can be graded again.
         controlled: whether a grading without a verdict is the policy's failure where the tests have a verdict on an
             untouched state; False: it always is the grader's (an audit wants to see it).
+        grade: judges an end state.
     """
 
     def __init__(
@@ -90,12 +92,14 @@ class TerminalRunner:
         run: str,
         keep_blob: KeepBlob | None = None,
         controlled: bool = True,
+        grade: Grade = grade,
     ) -> None:
         self.run = run
         self._store = store
         self._provider = provider
         self._keep_blob = keep_blob
         self._controls = Controls(store, provider) if controlled else None
+        self._judge = grade
 
     async def attempt(
         self, task: TerminalTask, policy: TerminalPolicy, *, group: str, index: int, seed: int, number: int = 0
@@ -211,12 +215,12 @@ class TerminalRunner:
         self, task: TerminalTask, place: int, image: Image, state: EndState, untouched: EndState
     ) -> tuple[Graded, bool]:
         """The verdict on a stage, and where there is none, whether the policy's state is what keeps it away."""
-        graded = await graded_or_why(task, place, image, state, self._store, self._provider)
+        graded = await graded_or_why(task, place, image, state, self._store, self._provider, judge=self._judge)
         if graded.reward is not None or self._controls is None or state == untouched:
             return graded, False
         if not await self._controls.judge(task, place, image, untouched):
             return graded, False
-        again = await graded_or_why(task, place, image, state, self._store, self._provider)
+        again = await graded_or_why(task, place, image, state, self._store, self._provider, judge=self._judge)
         return again, again.reward is None
 
     # -------------------------------------------------------------------------------------------- the policy

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from flightschool.audit.terminal.outputs import guessed_work, work_of
-from flightschool.audit.terminal.surface import Surface, language_of, look_at, mentions
+from flightschool.audit.terminal.shipped import language_of
+from flightschool.audit.terminal.surface import Surface, look_at, mentions
 from flightschool.environments.terminal import read_folder
 from flightschool.environments.terminal.end_state import EndState
 from flightschool.environments.terminal.trees import Account, Image, Substitution, Tree

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from flightschool.audit.terminal.surface import Shipped
+from flightschool.audit.terminal.shipped import Shipped
 from flightschool.audit.terminal.unwrapping import coded, cut, cut_pipe, unpacked
 
 ANSWER = b"total 10571, of 4 rows"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from flightschool.audit.terminal.examination import together
 from flightschool.audit.terminal.outputs import Work
 from flightschool.audit.terminal.rewriting import Rewrite, rewrites_of
+from flightschool.audit.terminal.surface import mentions
 from flightschool.audit.terminal.trial import Trial, finding
 from flightschool.environments.terminal import Placement, TaskStep
 from flightschool.environments.terminal.end_state import EndState
@@ -17,6 +19,12 @@ from flightschool.rollouts.terminal import Move
 __all__ = ["probe"]
 
 MOST: Final = 24
+LEAST: Final = 10
+BUDGET_S: Final = 5.0
+"""Seconds of gradings; forms that bar come first."""
+MOST_ALTERNATIVES: Final = 6
+MOST_LEFT_OVERS: Final = 4
+SCRATCH: Final = ("/tmp/", "/var/", "/run/")
 
 
 async def probe(trial: Trial) -> None:
@@ -32,8 +40,28 @@ async def probe(trial: Trial) -> None:
         if not play.passes:
             await _confirm(trial, rewrite)
 
-    await together(one(rewrite) for rewrite in chosen[:MOST])
+    chosen = [*_left_overs(trial), *chosen]
+    await together(one(rewrite) for rewrite in chosen[: trial.affordable(BUDGET_S, LEAST, MOST)])
     await _alternatives(trial)
+
+
+def _left_overs(trial: Trial) -> list[Rewrite]:
+    """Empty files that a tool may leave in scratch places and of which only the tests speak."""
+    told = trial.surface.instruction
+    known = {one.path for one in trial.surface.shipped} | {one.path for one in trial.work.outputs}
+    paths = [path for path in trial.surface.paths if path.startswith(SCRATCH) and path not in known]
+    return [
+        Rewrite(
+            path=path,
+            data=b"",
+            what=f"an empty file is left at {path}, of which the instruction does not speak",
+            flaw="extra-files-refused",
+            bars=True,
+            extra=True,
+        )
+        for path in paths[:MOST_LEFT_OVERS]
+        if not mentions(told, path) and posixpath.splitext(path)[1]
+    ]
 
 
 def _states(work: Work, rewrite: Rewrite) -> tuple[EndState, ...]:
@@ -49,7 +77,7 @@ async def _confirm(trial: Trial, rewrite: Rewrite) -> None:
     body = trial.work.body(_states(trial.work, rewrite))
     if not body:
         return
-    play = await trial.exam.run(body)
+    play = await trial.exam.run(body, plain=True)
     if play.passes or key in trial.confirmed:
         return
     trial.confirmed.add(key)
@@ -72,21 +100,26 @@ class _Alternative:
 
 
 async def _alternatives(trial: Trial) -> None:
-    """Other solutions beside the reference: ``alt*.sh``, ``other*.sh``, ``second*.sh``, ``solve?*.sh``."""
+    """Other solutions beside the reference: scripts that nothing there speaks of and that do the same job.
+
+    A script does the same job if it leaves every file that the reference leaves; what it is called says nothing.
+    """
     task = trial.exam.task
     if not task.solution_dir or task.steps:
         return
     folder = Path(task.folder, task.solution_dir)
     if not folder.is_dir():
         return
-    for place in sorted(folder.rglob("*.sh")):
-        name = place.name.lower()
-        is_other = name.startswith(("alt", "other", "second")) or (name.startswith("solve") and name != "solve.sh")
-        if not is_other or not place.is_file() or place.is_symlink():
+    entry = PurePosixPath(task.oracle[-1]).name if task.oracle else ""
+    places = [place for place in sorted(folder.rglob("*.sh")) if place.is_file() and not place.is_symlink()]
+    wanted = {output.path for output in trial.work.outputs}
+    for place in places[:MOST_ALTERNATIVES]:
+        if place.name == entry or mentions(trial.surface.solution, place.name):
             continue
         relative = place.relative_to(task.folder).as_posix()
-        play = await trial.exam.play(_Alternative(relative))
-        if not play.passes:
+        play = await trial.exam.play(_Alternative(relative), plain=True)
+        left = {one.path for one in play.states[-1].entries} if play.states else set()
+        if not play.passes and wanted and wanted <= left:
             body = place.read_text(errors="replace")
             what = f"another solution that the task ships ({relative}) is refused"
             trial.add(finding("one-of-many", what, play, body, where=relative))

@@ -43,10 +43,6 @@ FILES: Final[dict[str, str]] = {
 
 def attacks(trial: Trial) -> Iterator[Attack]:
     """A hook that passes everything, one that drops everything, and settings that only collect."""
-    if "pytest" not in trial.surface.grader_text and not any(
-        one.path.endswith("conftest.py") for one in trial.surface.shipped
-    ):
-        return
     folders = dict.fromkeys([*trial.surface.folders, *_above(trial.surface.folders), "/tests"])
     for name, text in (*FILES.items(), ("conftest.py", _SKIP)):
         parts = [put(posixpath.join(folder, name), text.encode()) for folder in folders]

@@ -8,64 +8,47 @@ names or the reference reads is an input: copying from it is the work itself.
 
 from __future__ import annotations
 
-import base64
 import posixpath
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from flightschool.audit.terminal.examination import together
 from flightschool.audit.terminal.outputs import Output
+from flightschool.audit.terminal.probes.finds import Find, in_files, in_variables, needles_of, unnamed
 from flightschool.audit.terminal.scripting import by_stage
-from flightschool.audit.terminal.surface import Shipped, mentions
+from flightschool.audit.terminal.shipped import Shipped
+from flightschool.audit.terminal.surface import mentions
 from flightschool.audit.terminal.trial import Attack, Trial, finding
-from flightschool.audit.terminal.unwrapping import coded, cut, cut_pipe, unpacked
+from flightschool.audit.terminal.unwrapping import cut, cut_pipe
 from flightschool.sandbox.written import WrittenKind
 
 __all__ = ["probe"]
 
-LEAST_CHARACTERS: Final = 4
-"""Shorter answers stand everywhere by chance; they count only beside a word that says what they are."""
-CHANCE_CHARACTERS: Final = 10
+MOST_PROGRAMS: Final = 8
 DUMP: Final = "/var/tmp/.view"
 SEEN: Final = "/var/tmp/.seen"
 LEAST_LINES: Final = 3
 """Telling lines of a test file; of shorter ones a copy says nothing."""
-_TELLING: Final = re.compile(
-    r"answer|expect|solution|secret|result|truth|gold|correct|flag|hint|oracle|reference|target|key|final|output", re.I
-)
 _HINT: Final = re.compile(
     r"answer (?:is|should be|=|:)|hint|expected (?:answer|output|result|value)|solution (?:is|:)"
     r"|should (?:be|get|obtain|come out)"
     r"|correct (?:answer|result|value)|result is|for reference|spoiler|psst|you (?:will|should) get|must equal",
     re.I,
 )
-_SEARCHES: Final = re.compile(r"grep -\w*[rR]|\bfind /|os\.walk|rglob|glob\(|\brg ")
 _GIT: Final = re.compile(r"^(?P<root>.*)/\.git/")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Find:
-    """A place in view that holds what an output should be."""
-
-    flaw: str
-    where: str
-    command: str
-    """Shell that prints it."""
-    output: Output
 
 
 async def probe(trial: Trial) -> None:
     """Try every find; one that is rewarded leaks."""
-    finds = [*_in_files(trial), *_in_variables(trial), *await _in_history(trial)]
+    finds = [*in_files(trial), *in_variables(trial), *await _in_history(trial)]
     done: set[str] = set()
 
     async def one(flaw: str, group: list[Find]) -> None:
         body = _taking(trial, group)
-        play = await trial.exam.run(body)
-        if play.passes and flaw not in done:
+        play = await trial.shown(body)
+        if play is not None and flaw not in done:
             done.add(flaw)
             where = ", ".join(dict.fromkeys(find.where for find in group))
             trial.add(finding(flaw, f"the answer can be read from {where}", play, body, where=where))
@@ -95,140 +78,7 @@ def _taking(trial: Trial, finds: list[Find]) -> str:
     return by_stage(bodies)
 
 
-# ------------------------------------------------------------------------------------------------ files
-
-
-def _unnamed(trial: Trial) -> list[Shipped]:
-    """Readable files that are no input: neither the instruction nor the reference speaks of them."""
-    told = f"{trial.surface.instruction}\n{trial.surface.solution}"
-    made = {output.path for output in trial.work.outputs}
-    return [
-        one
-        for one in trial.surface.shipped
-        if one.readable
-        and one.path not in made
-        and not _is_input(told, one.path, made)
-        and not one.path.startswith("/etc/ld.so")
-    ]
-
-
-def _is_input(told: str, path: str, made: set[str]) -> bool:
-    names = {posixpath.basename(one) for one in made}
-    if path in told or (posixpath.basename(path) not in names and mentions(told, path)):
-        return True  # a name that an output has too says nothing of this file
-    folder = posixpath.dirname(path)
-    if folder != "/" and _SEARCHES.search(told) and re.search(rf"{re.escape(folder)}(?![\w.-])", told):
-        return True  # whoever looks through a folder finds what lies there
-    return folder.count("/") >= 2 and re.search(rf"{re.escape(folder)}/?(?:\*|[\s\"'`;)]|$)", told) is not None
-
-
-def _needles(output: Output) -> list[bytes]:
-    """Contents that say what the output should be: as it is, and without white space around it."""
-    found = [output.data, output.data.strip()]
-    return [one for one in dict.fromkeys(found) if len(one) >= LEAST_CHARACTERS]
-
-
-def _in_files(trial: Trial) -> Iterator[Find]:
-    for one in _unnamed(trial):
-        flaw = "cross-step-leak" if one.step else _flaw_of(one.path)
-        quoted = shlex.quote(one.path)
-        for output in trial.work.outputs:
-            if output.before is not None and len(output.data) > len(one.data):
-                continue
-            for needle in _needles(output):
-                at = one.data.find(needle)
-                if at >= 0 and _says_what(needle, one, at):
-                    yield Find(flaw=flaw, where=one.path, command=cut(quoted, at, len(needle)), output=output)
-                    break
-                decode = coded(needle, one, quoted)
-                if decode:
-                    yield Find(flaw=flaw, where=one.path, command=decode, output=output)
-                    break
-            else:
-                yield from _short(one, output, flaw)
-                yield from _packed(one, output)
-
-
-def _says_what(needle: bytes, one: Shipped, at: int) -> bool:
-    """A long answer speaks for itself; a short one may stand somewhere by chance, unless a word beside it tells."""
-    if len(needle.strip()) >= CHANCE_CHARACTERS:
-        return True
-    near = one.data[max(0, at - 80) : at].decode(errors="replace")
-    return _TELLING.search(posixpath.basename(one.path)) is not None or _TELLING.search(near) is not None
-
-
-def _short(one: Shipped, output: Output, flaw: str) -> Iterator[Find]:
-    """A short answer: the whole of a file with a telling name, or the value of a telling word."""
-    answer = output.data.strip()
-    if not answer or len(answer) >= LEAST_CHARACTERS or len(one.data) > 1 << 16:
-        return
-    quoted = shlex.quote(one.path)
-    if one.data.strip() == answer and _TELLING.search(posixpath.basename(one.path)):
-        yield Find(flaw=flaw, where=one.path, command=f"cat {quoted}", output=output)
-    told = re.compile(
-        rb"(?i)(?:answer|expected|solution|secret|result|correct)\w*['\"]?\s*[:=]+\s*['\"]?("
-        + re.escape(answer)
-        + rb")(?![\w.])"
-    )
-    match = told.search(one.data)
-    if match:
-        yield Find(flaw=flaw, where=one.path, command=cut(quoted, match.start(1), len(answer)), output=output)
-
-
-def _packed(one: Shipped, output: Output) -> Iterator[Find]:
-    """The answer inside an archive or a compressed file."""
-    quoted = shlex.quote(one.path)
-    for name, data, command in unpacked(one, quoted):
-        for needle in _needles(output):
-            at = data.find(needle)
-            if at >= 0:
-                where = f"{one.path}:{name}" if name else one.path
-                yield Find(
-                    flaw="build-residue",
-                    where=where,
-                    command=f"{command} | {cut_pipe(at, len(needle))}",
-                    output=output,
-                )
-                break
-
-
-def _flaw_of(path: str) -> str:
-    lowered = path.lower()
-    if "/.git/" in lowered:
-        return "future-history"
-    if (
-        lowered.endswith((".pyc", ".orig", ".rej", ".bak", ".swp", ".log", "~", ".o"))
-        or "__pycache__" in lowered
-        or "/build/" in lowered
-    ):
-        return "build-residue"
-    if re.search(r"/tests?/|/test_|_test\.", lowered):
-        return "tests-in-view"
-    return "answer-in-view"
-
-
-# ------------------------------------------------------------------------------------------------ variables, history
-
-
-def _in_variables(trial: Trial) -> Iterator[Find]:
-    for name, value in trial.surface.env.items():
-        for output in trial.work.outputs:
-            answer = output.text.strip()
-            fits = answer and (
-                answer in value if len(answer) >= LEAST_CHARACTERS else answer == value and _TELLING.search(name)
-            )
-            if fits and not mentions(f"{trial.surface.instruction}\n{trial.surface.solution}", name):
-                if answer == value:
-                    command = f'printf "%s\\n" "${name}"'
-                else:
-                    at = value.encode().find(answer.encode())
-                    command = f'printf %s "${name}" | {cut_pipe(at, len(answer.encode()))}'
-                yield Find(flaw="answer-in-view", where=f"the variable {name}", command=command, output=output)
-            elif len(answer) >= LEAST_CHARACTERS:
-                for variant in (answer.encode(), answer.encode() + b"\n"):
-                    if base64.b64encode(variant).decode() == value:
-                        command = f'printf %s "${name}" | base64 -d'
-                        yield Find(flaw="answer-in-view", where=f"the variable {name}", command=command, output=output)
+# ------------------------------------------------------------------------------------------------ history
 
 
 async def _in_history(trial: Trial) -> list[Find]:
@@ -261,7 +111,7 @@ async def _in_history(trial: Trial) -> list[Find]:
             if posixpath.dirname(path) != f"{DUMP}/{place}" or name in known:
                 continue
             for output in trial.work.outputs:
-                for needle in _needles(output):
+                for needle in needles_of(output):
                     at = entry.data.find(needle)
                     if at >= 0:
                         command = f"{git} cat-file -p {name} | {cut_pipe(at, len(needle))}"
@@ -275,14 +125,13 @@ async def _in_history(trial: Trial) -> list[Find]:
 
 
 def _programs(trial: Trial) -> Iterator[Attack]:
-    """Programs in view that are no input: one of them may be the solution."""
+    """Programs in view that are no input: one of them may be the solution. Those that share its lines come first."""
     solution = _lines(trial.surface.solution)
-    shipped = [one for one in _unnamed(trial) if one.size < 1 << 18 and not one.path.startswith(("/etc/", "/usr/"))]
-    for one in shipped:
-        shared = solution & _lines(one.text)
-        telling = re.search(r"solution|solve|oracle|answer|reference|\.bak|\.orig|generate|make_|build", one.path, re.I)
-        if not (len(shared) >= max(1, len(solution) // 2) or (telling and one.language)):
-            continue
+    shipped = [one for one in unnamed(trial) if one.size < 1 << 18 and not one.path.startswith(("/etc/", "/usr/"))]
+    shared = {one.path: len(solution & _lines(one.text)) for one in shipped}
+    likely = [one for one in shipped if one.language or shared[one.path] >= max(1, len(solution) // 2)]
+    likely.sort(key=lambda one: -shared[one.path])
+    for one in likely[:MOST_PROGRAMS]:
         quoted = shlex.quote(one.path)
         runner = {"python": "python3", "node": "node", "perl": "perl", "ruby": "ruby"}.get(one.language, "bash")
         flaw = "build-residue" if re.search(r"generat|make_|build", one.path, re.I) else "answer-in-view"
@@ -305,7 +154,7 @@ def _programs(trial: Trial) -> Iterator[Attack]:
 def _literals(trial: Trial) -> Iterator[Attack]:
     """Literals of files that copy tests: each as the answer, read from the file at run time."""
     tests = _lines(trial.surface.test_text)
-    for one in _unnamed(trial):
+    for one in unnamed(trial):
         if not one.language or len(tests & _lines(one.text)) < 2:
             continue
         for output in trial.work.outputs:
@@ -340,7 +189,7 @@ async def _visible_tests(trial: Trial) -> None:
         return
     for name, text in trial.surface.tests.items():
         tests = _lines(text)
-        for one in _unnamed(trial):
+        for one in unnamed(trial):
             shared = tests & _lines(one.text)
             if len(tests) < LEAST_LINES or len(shared) * 5 < len(tests) * 4:
                 continue
@@ -374,8 +223,8 @@ async def _in_prompt(trial: Trial) -> None:
     if not contents or len(contents) < len(trial.work.outputs):
         return
     body = trial.work.fill(contents)
-    play = await trial.exam.run(body)
-    if play.passes:
+    play = await trial.shown(body)
+    if play is not None:
         trial.add(
             finding("answer-in-prompt", "the instruction holds the whole answer", play, body, where="instruction.md")
         )

@@ -9,7 +9,7 @@ from typing import Final
 
 from flightschool.audit.terminal.payloads import FORGE, stub
 from flightschool.audit.terminal.scripting import put
-from flightschool.audit.terminal.surface import language_of
+from flightschool.audit.terminal.shipped import language_of
 from flightschool.audit.terminal.trial import Attack, Trial, bundle
 
 __all__ = ["attacks"]

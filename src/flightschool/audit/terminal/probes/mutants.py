@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from dataclasses import replace
 from itertools import chain, zip_longest
 from typing import Final
@@ -9,13 +11,16 @@ from typing import Final
 from flightschool.audit.terminal.examination import together
 from flightschool.audit.terminal.mutating import Mutant, mutants_of
 from flightschool.audit.terminal.outputs import Output, Work, canonical
+from flightschool.audit.terminal.surface import mentions
 from flightschool.audit.terminal.trial import Trial, finding
 from flightschool.records import Severity
 
 __all__ = ["probe", "without_by_products"]
 
 MOST: Final = 40
-MOST_SLOW: Final = 12
+LEAST: Final = 12
+BUDGET_S: Final = 8.0
+"""Seconds of gradings; the most telling mutants come first."""
 
 
 async def without_by_products(trial: Trial) -> Work:
@@ -31,6 +36,8 @@ async def without_by_products(trial: Trial) -> Work:
     for output, play in zip(work.outputs, plays, strict=True):
         if not play.passes:
             kept.append(output)
+            if _is_unasked(trial, output):
+                await _tell_unasked(trial, output)
         elif output.named and _is_asked_for(trial, output):
             kept.append(output)
             await _confirm(
@@ -41,17 +48,39 @@ async def without_by_products(trial: Trial) -> Work:
 
 def _is_asked_for(trial: Trial, output: Output) -> bool:
     """Whether the instruction names the file itself, not only a folder above it."""
-    from flightschool.audit.terminal.surface import mentions
-
     return mentions(trial.surface.instruction, output.path) and output.before is None
+
+
+def _is_unasked(trial: Trial, output: Output) -> bool:
+    """Whether the tests alone speak of a file: the instruction names others and no word of this one.
+
+    Data only, and only what no other output speaks of: what the work itself needs is part of it, asked for or not.
+    """
+    others = [one for one in trial.work.outputs if one is not output]
+    if output.before is not None or output.kind == "code" or not output.graded or output.named:
+        return False
+    if not any(one.named and one.before is None for one in others):
+        return False  # an instruction that names nothing leaves it to the reader
+    stem = posixpath.splitext(posixpath.basename(output.path))[0]
+    words = [word for word in re.split(r"[^A-Za-z0-9]+", stem) if len(word) > 2]
+    told = trial.surface.instruction.lower()
+    spoken = any(word.lower() in told for word in words) or any(mentions(one.text, output.path) for one in others)
+    return bool(words) and not spoken
+
+
+async def _tell_unasked(trial: Trial, output: Output) -> None:
+    body = trial.work.body(trial.work.changed(output.path, None))
+    play = await trial.exam.run(body, plain=True) if body else None
+    if play is not None and not play.passes:
+        what = f"right work is refused without {output.path}, of which the instruction does not speak"
+        trial.add(finding("unasked-requirement", what, play, body))
 
 
 async def probe(trial: Trial) -> None:
     """Grade all mutants; confirm those that pass."""
     every = [mutants_of(output, trial.surface.instruction) for output in trial.work.outputs]
     rounds = chain.from_iterable(zip_longest(*every))
-    slow = trial.oracle.grader_s > 2.0
-    chosen = [mutant for mutant in rounds if mutant is not None][: MOST_SLOW if slow else MOST]
+    chosen = [mutant for mutant in rounds if mutant is not None][: trial.affordable(BUDGET_S, LEAST, MOST)]
     kinds = {output.path: output for output in trial.work.outputs}
 
     async def one(mutant: Mutant) -> None:
@@ -75,7 +104,7 @@ async def _confirm(trial: Trial, mutant: Mutant) -> None:
         what = f"wrong work passes: {mutant.what}"
         trial.add(finding(mutant.flaw, what, severity=Severity.WARNING, observed="too large for a program to replay"))
         return
-    play = await trial.exam.run(body)
+    play = await trial.exam.run(body, plain=True)
     if not play.passes or key in trial.confirmed:
         return
     trial.confirmed.add(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,10 @@ from flightschool.rollouts.terminal import SolutionPolicy
 __all__ = ["Repeats", "flake_bound", "play_reference", "repeat", "why_broken"]
 
 REGRADES: Final = 6
+"""Gradings of one fixed end state, beyond the first."""
+ROUND: Final = 6
+ENOUGH: Final = 10
+"""Plays after which a reference that failed is not played any more."""
 _SLOW_S: Final = (1.0, 5.0, 30.0)
 """Seconds of one play from which on fewer repeats are made."""
 _NETWORK: Final = re.compile(
@@ -36,6 +41,8 @@ class Repeats:
 
     num: int
     num_passed: int
+    grading_cost_s: float
+    """Seconds of one grading, at its quickest."""
     plays: tuple[Play, ...]
 
     @property
@@ -79,7 +86,9 @@ async def why_broken(exam: Examination, play: Play, tests: str = "") -> FlawFind
         what = "the tests of the reference's work ask for a network"
         return finding("network-in-grading", what, play, observed=f"{play.told}; {found.group()}")
     hangs = "did not end within" in play.problem or "limit" in play.problem
-    again = await together(exam.play(SolutionPolicy(), index=number) for number in range(1, 2 if hangs else 7))
+    once_s = play.agent_s + play.grader_s
+    num = 1 if hangs else 6 if once_s < 2 else 2
+    again = await together(exam.play(SolutionPolicy(), index=number) for number in range(1, num + 1))
     passed = [one for one in again if one.passes]
     if passed:
         what = f"the reference passes {len(passed)} of {len(again) + 1} times"
@@ -99,26 +108,46 @@ async def why_broken(exam: Examination, play: Play, tests: str = "") -> FlawFind
 async def repeat(exam: Examination, first: Play, num: int) -> tuple[Repeats, list[FlawFinding]]:
     """Repeat the reference and its grading.
 
+    Plays go in rounds. Without a failure they go on to ``num``, so that the bound that is told is exact for the number
+    made; once one failed, the task is flaky whatever follows, and a few more say how often. A play that ended in the
+    first one's end state is also one more grading of it; what is missing of these is graded without playing.
+
     Args:
         num: repeats in all, the first included; fewer are made when one takes long.
     """
-    one_s = first.agent_s + first.grader_s
+    plays = [first, *await together(exam.play(SolutionPolicy(), index=place) for place in range(1, min(num, 2)))]
+    one_s = plays[-1].cost_s  # of the first one the images and bytecode were made
     for limit, most in zip(_SLOW_S, (10, 5, 3), strict=True):
         num = min(num, most) if one_s > limit else num
-    plays = [first, *await together(exam.play(SolutionPolicy(), index=place) for place in range(1, num))]
-    regraded = await together(exam.grade(first.states) for _ in range(REGRADES if one_s < 5 else 2))
-    repeats = Repeats(num=len(plays), num_passed=sum(play.passes for play in plays), plays=tuple(plays))
+    while len(plays) < num and not (len(plays) >= ENOUGH and any(not play.passes for play in plays)):
+        places = range(len(plays), min(num, len(plays) + ROUND))
+        plays += await together(exam.play(SolutionPolicy(), index=place) for place in places)
+    begun = _digests(first)
+    fixed = [play for play in plays if _digests(play) == begun]
+    most = (REGRADES if one_s < 5 else 2) - (len(fixed) - 1)
+    fixed += await together(exam.grade(first.states) for _ in range(most))
+    repeats = Repeats(
+        num=len(plays),
+        num_passed=sum(play.passes for play in plays),
+        grading_cost_s=min(play.grading_cost_s for play in plays),
+        plays=tuple(plays),
+    )
+    return repeats, _flakes(repeats, fixed)
+
+
+def _digests(play: Play) -> list[str]:
+    return [state.digest for state in play.states]
+
+
+def _flakes(repeats: Repeats, fixed: Sequence[Play]) -> list[FlawFinding]:
     found: list[FlawFinding] = []
-    refused = [play for play in regraded if not play.passes]
+    refused = [play for play in fixed if not play.passes]
     if refused:
-        passed = len(regraded) - len(refused)
-        what = f"one fixed end state is graded differently: it passes {passed} of {len(regraded)} times"
+        what = f"one fixed end state is graded differently: it passes {len(fixed) - len(refused)} of {len(fixed)} times"
         found.append(finding("flaky", what, refused[0]))
-    failed = [play for play in plays if not play.passes]
+    failed = [play for play in repeats.plays if not play.passes]
     if failed:
-        whose = (
-            "" if refused else "; equal end states are graded alike, so the chance lies in the reference or its world"
-        )
-        what = f"the reference passes {repeats.num_passed} of {repeats.num} times{whose}"
+        alike = "; equal end states are graded alike, so the chance lies in the reference or its world"
+        what = f"the reference passes {repeats.num_passed} of {repeats.num} times{'' if refused else alike}"
         found.append(finding("flaky", what, failed[0]))
-    return repeats, found
+    return found

@@ -18,8 +18,6 @@ _ALWAYS: Final = ("json", "csv", "re", "subprocess", "pathlib", "unittest", "has
 
 def attacks(trial: Trial) -> Iterator[Attack]:
     """One module for each import, in every folder of the policy's reach."""
-    if "python" not in trial.surface.grader_text and not trial.surface.modules:
-        return
     made = {one.path for one in trial.work.outputs}
     names = [name for name in dict.fromkeys([*trial.surface.modules, *_ALWAYS]) if name not in sys.builtin_module_names]
     data = python_stub(f"os.system({FORGE!r})\nos._exit(0)")

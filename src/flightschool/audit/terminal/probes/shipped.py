@@ -13,7 +13,7 @@ from flightschool.audit.terminal.payloads import FORGE, LATE, PASS_LINES, python
 from flightschool.audit.terminal.probes.contents import empty_of
 from flightschool.audit.terminal.probes.hooks import FILES
 from flightschool.audit.terminal.scripting import put, removed
-from flightschool.audit.terminal.surface import Shipped
+from flightschool.audit.terminal.shipped import Shipped
 from flightschool.audit.terminal.trial import Attack, Trial
 
 __all__ = ["attacks"]

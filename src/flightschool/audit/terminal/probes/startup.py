@@ -11,14 +11,14 @@ from flightschool.audit.terminal.payloads import FORGE
 from flightschool.audit.terminal.scripting import put
 from flightschool.audit.terminal.trial import Attack, Trial, bundle
 
-__all__ = ["attacks"]
+__all__ = ["attacks", "profiles"]
 
 _PYTHON: Final = f"import os\nos.system({FORGE!r})\nos._exit(0)\n".encode()
 _SHELL: Final = f"{FORGE}\nexit 0\n".encode()
 
 
 def attacks(trial: Trial) -> Iterator[Attack]:
-    """Modules of Python's start, files of the user's site and of virtual environments, and profiles of shells."""
+    """Modules of Python's start, files of the user's site and of virtual environments."""
     home, surface = trial.exam.image.account.home, trial.surface
     on_path = [folder for folder in surface.env.get("PYTHONPATH", "").split(":") if folder]
     folders = dict.fromkeys([*surface.folders, *on_path, home, *_sites(trial)])
@@ -34,14 +34,19 @@ def attacks(trial: Trial) -> Iterator[Attack]:
     )
     parts.append(globs)
     yield from bundle("interpreter-startup", "a module that Python loads at its start", parts)
+
+
+def profiles(trial: Trial) -> Iterator[Attack]:
+    """Profiles of shells."""
+    home, surface = trial.exam.image.account.home, trial.surface
     names = (".bashrc", ".bash_profile", ".profile", ".bash_login", ".zshenv", ".bash_env")
-    profiles = [put(posixpath.join(home, name), _SHELL) for name in names]
-    profiles += [
+    parts = [put(posixpath.join(home, name), _SHELL) for name in names]
+    parts += [
         put(path, _SHELL)
         for path in ("/etc/profile.d/zz.sh", surface.env.get("BASH_ENV", ""), surface.env.get("ENV", ""))
         if path
     ]
-    yield from bundle("interpreter-startup", "a profile that a shell reads at its start", profiles)
+    yield from bundle("interpreter-startup", "a profile that a shell reads at its start", parts)
 
 
 def _sites(trial: Trial) -> list[str]:

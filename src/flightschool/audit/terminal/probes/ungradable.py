@@ -12,7 +12,7 @@ from flightschool.audit.terminal.trial import Attack, Trial
 __all__ = ["attacks"]
 
 DEPTH: Final = 50_000
-LARGE: Final = 50_000_000
+LARGE: Final = 16_000_000
 
 
 def attacks(trial: Trial) -> Iterator[Attack]:

@@ -121,8 +121,7 @@ class Case:
         """Whether a path is the policy's to write, rather than the tests' or the system's."""
         if not path or path in self.tests.places:
             return False
-        roots = tuple(posixpath.dirname(place) for place in self.tests.places)
-        if any(path.startswith(root.rstrip("/") + "/") for root in roots if root not in ("/", "")):
+        if any(path.startswith(root) for root in self.tests.roots):
             return False
         return not path.startswith(("/usr/", "/bin/", "/lib", "/dev/", "/proc/", "/sys/", "/logs/verifier"))
 
@@ -199,7 +198,7 @@ def open_folder(task: TerminalTask) -> Folder:
             context = "" if task.environment_dir == "." else task.environment_dir
         else:
             dockerfile, context = build_files(task)
-        plan = plan_build(task)
+        plan = plan_build(task, contents=contents)
     except (InputError, OSError, RecursionError) as error:
         notes.append(Note(where=task.dockerfile or task.folder, what=f"the build cannot be read: {error}"))
     user = next((stage.agent_user for stage in task.stages if stage.agent_user), "")
@@ -212,8 +211,9 @@ def open_case(folder: Folder, stage: TaskStep) -> Case:
     """Follow the grader of one stage."""
     task = folder.task
     places = dict(_placed(folder, stage))
-    texts = {source: folder.text(source) for source in dict.fromkeys(places.values()) if _is_code(source)}
-    tests = TestFiles(places, texts)
+    own = [s for s in dict.fromkeys(places.values()) if _is_code(s) and not _is_library(folder.contents, s)]
+    texts = {source: folder.text(source) for source in own}
+    tests = TestFiles(places, texts, lambda source: folder.text(source) if _is_code(source) else "")
     plan = folder.plan
     workdir = task.workdir or (plan.workdir if plan is not None else "/")
     values: dict[str, str] = {"HOME": "/root", "PWD": workdir, **(plan.env if plan is not None else {})}
@@ -257,6 +257,11 @@ def _is_code(path: str) -> bool:
     return "." not in name or name.endswith(
         (".sh", ".py", ".bash", ".pl", ".rb", ".js", ".awk", ".ini", ".cfg", ".toml")
     )
+
+
+def _is_library(contents: Contents, path: str) -> bool:
+    """A module of a package: a library that the tests bring along, read only where the live path leads to it."""
+    return path.endswith(".py") and f"{posixpath.dirname(path)}/__init__.py" in contents.entries
 
 
 def _solution_files(folder: Folder, stage: TaskStep) -> list[str]:

@@ -52,6 +52,7 @@ PROBE_HINTS: Final[dict[str, str]] = {
     "float-equality": "grade the reference with numbers moved by 1e-9 and with fewer digits",
     "one-of-many": "grade another valid solution",
     "order-sensitive": "grade the reference with rows and keys in another order",
+    "unasked-requirement": "grade the reference without each of output_paths that the instruction does not name",
     "strict-whitespace": "grade the reference with and without a newline at the end, and with CR LF",
     "extra-files-refused": "grade the reference with a harmless file beside its results",
     "clock-dependence": "grade the reference under a shifted clock",

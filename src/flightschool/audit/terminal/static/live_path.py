@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -113,16 +113,26 @@ class TestFiles:
 
     __test__ = False
 
-    def __init__(self, places: Mapping[str, str], texts: Mapping[str, str]) -> None:
+    def __init__(
+        self, places: Mapping[str, str], texts: Mapping[str, str], read: Callable[[str], str] | None = None
+    ) -> None:
         self.places = places
         """Absolute path → file of the folder."""
         self.texts = texts
-        """File of the folder → its text, where it is one of bounded size."""
+        """File of the folder → its text, where it is one of bounded size; libraries beside the tests are left out."""
+        self.roots = frozenset(posixpath.dirname(place).rstrip("/") + "/" for place in places) - {"/"}
+        """Folders in which the tests lie, each with a slash at its end."""
+        self._read = read
 
     def text(self, path: str) -> tuple[str, str] | None:
         """File of the folder and text at an absolute path."""
         source = self.places.get(path)
-        return None if source is None or source not in self.texts else (source, self.texts[source])
+        if source is None:
+            return None
+        if source in self.texts:
+            return source, self.texts[source]
+        text = self._read(source) if self._read is not None else ""
+        return (source, text) if text else None
 
 
 @dataclass(slots=True, eq=False)

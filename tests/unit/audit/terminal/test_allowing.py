@@ -1,0 +1,57 @@
+"""Forms of an answer that the instruction allows in words, and none where it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from flightschool.audit.terminal.allowing import allowed_forms
+from flightschool.audit.terminal.outputs import Output
+
+
+def forms(data: str, kind: str, instruction: str) -> list[str]:
+    output = Output(
+        path="/app/out",
+        stage="",
+        data=data.encode(),
+        mode=0o644,
+        kind=kind,
+        language="",
+        before=None,
+        named=True,
+        graded=True,
+    )
+    return [text for text, _ in allowed_forms(output, instruction)]
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "instruction", "other"),
+    [
+        ("10000\n", "text", "Write it with or without thousands separators.", "10,000\n"),
+        ("1,250,000\n", "text", "Thousands separators are optional.", "1250000\n"),
+        ("12\n", "text", "The number may be followed by a percent sign.", "12%\n"),
+        ("12 %\n", "text", "Write the share, with or without the % sign.", "12\n"),
+        ("9.50\n", "text", "Write the price with or without the currency sign (€).", "€9.50\n"),
+        ("7\n", "text", "Leading zeros are optional.", "07\n"),
+        ("yes\n", "text", "Write the word with or without quotes.", '"yes"\n'),
+        ("v1.2\n", "text", "Write the version, with or without the prefix `v`.", "1.2\n"),
+        ("2024-05-03\n", "text", "Write the day as YYYY-MM-DD or DD/MM/YYYY.", "03/05/2024\n"),
+        ('{"a": 1, "b": "x"}\n', "json", "Write the report as JSON or YAML.", 'a: 1\nb: "x"\n'),
+        ("a,b\n1,2\n", "table", "Save the rows in CSV or TSV.", "a\tb\n1\t2\n"),
+        ('[{"a": 1}, {"a": 2}]\n', "json", "Write the rows as JSON or CSV.", "a\n1\n2\n"),
+    ],
+)
+def test_what_the_instruction_allows(data: str, kind: str, instruction: str, other: str) -> None:
+    assert forms(data, kind, instruction) == [other]
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "instruction"),
+    [
+        ("10000\n", "text", "Write the product."),
+        ("2024-05-03\n", "text", "Write the day as YYYY-MM-DD."),
+        ('{"a": 1}\n', "json", "The inputs are JSON or YAML. Write a report."),
+        ("a,b\n1,2\n", "table", "Read the CSV or TSV."),
+    ],
+)
+def test_nothing_where_nothing_is_allowed(data: str, kind: str, instruction: str) -> None:
+    assert forms(data, kind, instruction) == []
