@@ -10,10 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from flightschool.engines import give_back_memory
 from flightschool.evaluation import EvaluationRun
+from flightschool.protocols import Environment
 from flightschool.stations import (
+    Admission,
+    Canaries,
     Checkride,
     Flown,
     JobResult,
@@ -37,6 +41,7 @@ from flightschool.stations import (
     write_up,
 )
 from flightschool.store import Workspace
+from flightschool.training import TrainingSettings, TrainResult, preflight
 from flightschool.verification import OutcomeReward, keep_reward
 
 __all__ = ["run_job"]
@@ -57,9 +62,9 @@ def run_job(
         commands: command lines that do the same again, for the report.
     """
     started = time.monotonic()
-    store, reward, harness = space.store, OutcomeReward(settings.reward), make_harness(settings.harness)
+    preflight(settings.training, model)
+    store, reward = space.store, OutcomeReward(settings.reward)
     keep_reward(store, reward)
-
     environment, collected = collect(space, settings.environment, tell)
     audits = audit(store, environment, reward, tell)
     frozen = freeze(store, environment, settings.suite, settings.seed, tell)
@@ -73,7 +78,6 @@ def run_job(
     pilot = open_pilot(model, f"model:{model}", settings)
     before = checkride.fly(pilot, f"{run}-before")
     measuring_s = time.monotonic() - measuring
-
     imitation = learn_by_imitation(
         space,
         environment,
@@ -94,41 +98,10 @@ def run_job(
     del pilot  # its memory is the trainer's now
     give_back_memory()
 
+    school = _School(space, environment, reward, admission, start, settings, tell, log_head)
     training = training_settings(settings, elapsed_s=time.monotonic() - started, measuring_s=measuring_s)
-    trained = fly(
-        space,
-        environment,
-        reward,
-        admission,
-        run=run,
-        model=start,
-        settings=training,
-        tell=tell,
-        harness=harness,
-        canaries=canaries,
-        engine=settings.engine,
-        log_head=log_head,
-    )
+    trained = school.train(run, training, canaries)
     after = checkride.fly(open_pilot(Path(trained.model), f"run:{run}", settings), f"{run}-after")
-
-    control: EvaluationRun | None = None
-    if settings.evaluation.negative_control_steps:
-        name = f"{run}-control"
-        shuffled = control_settings(settings)
-        astray = fly(
-            space,
-            environment,
-            reward,
-            admission,
-            run=name,
-            model=start,
-            settings=shuffled,
-            tell=tell,
-            harness=harness,
-            engine=settings.engine,
-        )
-        control = checkride.fly_clean(open_pilot(Path(astray.model), f"run:{name}", settings), f"{name}-after")
-
     flown = Flown(
         collected=collected,
         audits=audits,
@@ -140,8 +113,49 @@ def run_job(
         before=before,
         at_start=at_start,
         after=after,
-        control=control,
+        control=_negative_control(school, checkride, run, settings),
     )
     return write_up(
         space, environment, settings, flown, model_before=str(model), out=out, commands=commands, started=started
     )
+
+
+class _School(NamedTuple):
+    """What every training of a job has in common."""
+
+    space: Workspace
+    environment: Environment
+    reward: OutcomeReward
+    admission: Admission
+    start: Path
+    """Model that reinforcement begins with."""
+    settings: JobSettings
+    tell: Tell
+    log_head: str
+    """Of the audit log, after the check of lineage; every run cites it."""
+
+    def train(self, run: str, training: TrainingSettings, canaries: Canaries | None = None) -> TrainResult:
+        """Train, or go on with a run that was cut; canaries are mixed in and watched."""
+        return fly(
+            self.space,
+            self.environment,
+            self.reward,
+            self.admission,
+            run=run,
+            model=self.start,
+            settings=training,
+            tell=self.tell,
+            harness=make_harness(self.settings.harness),
+            canaries=canaries,
+            engine=self.settings.engine,
+            log_head=self.log_head,
+        )
+
+
+def _negative_control(school: _School, checkride: Checkride, run: str, settings: JobSettings) -> EvaluationRun | None:
+    """The suite as a policy flies it that was trained on shuffled rewards; None if no control was asked for."""
+    if not settings.evaluation.negative_control_steps:
+        return None
+    name = f"{run}-control"
+    astray = school.train(name, control_settings(settings))
+    return checkride.fly_clean(open_pilot(Path(astray.model), f"run:{name}", settings), f"{name}-after")

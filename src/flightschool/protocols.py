@@ -260,6 +260,9 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     over the tokens that the grammar allowed."""
     log_kept_mass_T: tuple[float, ...] = ()
     """Log of the probability that the allowed tokens had together, one a token; empty on the full support."""
+    routing_T: tuple[bytes, ...] = ()
+    """Mixture of experts: the experts chosen for each token of the context and the completion, as far as they were
+    computed (the last token was not); 16-bit numbers, layer by layer. Empty for dense models."""
 
 
 class Engine(Protocol):
@@ -287,6 +290,11 @@ class Engine(Protocol):
 @runtime_checkable
 class TrainedEngine(Engine, Protocol):
     """An engine whose weights follow a trainer's. ``testing.EngineContract`` says in tests what each must do."""
+
+    @property
+    def died(self) -> str:
+        """What the engine died of; empty while it lives."""
+        ...
 
     async def load_weights(
         self, version: WeightsVersion, state: Mapping[str, Tensor], *, keep_cache: bool = True

@@ -564,6 +564,9 @@ class TokenSpan(Record, frozen=True, kw_only=True):
     """Log of the probability that the allowed tokens had together, one a token; empty on the full support."""
     turn: int = 0
     """Assistant turn, counted from 0."""
+    routing_ref: str = ""
+    """Where the experts chosen for these tokens are kept, prompt tokens too: digest of a blob, ``#``, first byte,
+    number of tokens, bytes a token. Empty: a dense model, or not kept."""
 
 
 # ------------------------------------------------------------------------------------------------ attempts and groups

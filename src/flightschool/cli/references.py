@@ -193,15 +193,20 @@ def run_model(reference: str, space: Workspace) -> Path:
                 mend=f"finish it with flightschool train --resume {run}, or name a step: run:{run}@STEP",
             )
         return folder.model
-    if not step.isdigit() or not folder.checkpoint(int(step)).is_dir():
-        kept = ", ".join(str(int(path.name.removeprefix("step-"))) for path in folder.checkpoints()) or "none"
+    if not step.isdigit():
         raise NotFoundError(
             f"run {run!r} keeps no weights of step {step!r}",
             where=str(folder.root),
-            expected=f"a kept step: {kept}",
-            mend="name one of these, or the run alone for its final model",
+            expected="the number of a kept step",
+            mend=f"see flightschool runs show {run}",
         )
-    return folder.checkpoint(int(step))
+    folder.kept_checkpoint(int(step))
+    served = folder.root / "served" / f"step-{int(step):06d}"
+    if not served.is_dir():  # a checkpoint holds what a trainer needs, and no tokenizer
+        from flightschool.training.model_export import export_model
+
+        export_model(folder.root, served, int(step))
+    return served
 
 
 def actor() -> str:

@@ -1,9 +1,8 @@
-"""``runs list · show · replay · report``: what ran here, and proof that it did."""
+"""``runs list · show · replay · report · export``: what ran here, and proof that it did."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,20 @@ import typer
 from flightschool.cli import output
 from flightschool.cli.references import reopen_environment, workspace
 from flightschool.cli.runbook import ROLLOUT_KIND, RolloutRun, recorded_profile
+from flightschool.cli.runs_export import export
+from flightschool.cli.runs_training import (
+    show_episode,
+    show_step,
+    show_training,
+    tell_overrides,
+    training_folders,
+    training_row,
+)
 from flightschool.cli.scans import finding_row, kept_scan, tell_findings
 from flightschool.cli.verb import group, verb
-from flightschool.errors import NotFoundError
+from flightschool.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
-    from flightschool.audit.trajectories import TrajectoryFinding
     from flightschool.governance import Override
     from flightschool.records import Attempt
     from flightschool.rollouts import Replay
@@ -33,18 +40,19 @@ ENGINE_CONTEXT = 1024
 
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
-    runs = group(app, "runs", "What ran in this workspace: list, look, replay, report.")
+    runs = group(app, "runs", "What ran in this workspace: list, look, replay, report, export.")
     verb(runs, "list", example="flightschool runs list")(list_)
     verb(runs, "show", example="flightschool runs show rollout-0001")(show)
     verb(runs, "replay", example="flightschool runs replay rollout-0001:oracle:desk-12:0:0")(replay)
     verb(runs, "report", example="flightschool runs report quickstart --out report.html")(report)
+    verb(runs, "export", example="flightschool runs export quickstart-1a2b3c4d --out exported")(export)
 
 
 def list_() -> None:
     """List rollouts and trainings, oldest first."""
     with workspace() as space:
         rollouts = [run for _, run in space.store.items(ROLLOUT_KIND, RolloutRun)]
-        trainings = [_training(folder) for folder in _training_folders(space)]
+        trainings = [training_row(folder) for folder in training_folders(space)]
     rows = [
         *(("rollout", run.id, run.environment, run.policy, run.noise, run.started_at) for run in rollouts),
         *(("training", run["id"], "", f"step {run['step']}", "", run["state"]) for run in trainings),
@@ -53,14 +61,32 @@ def list_() -> None:
     output.finish({"rollouts": rollouts, "trainings": trainings})
 
 
-def show(run: str = typer.Argument(..., metavar="R", help="A run.")) -> None:
-    """Show one run: its settings, and its attempts or steps."""
+def show(
+    run: str = typer.Argument(..., metavar="R", help="A run."),
+    step: int | None = typer.Option(None, "--step", help="Training: the episodes that a step's figures are made of."),
+    episode: str | None = typer.Option(
+        None, "--episode", metavar="ID", help="Training: one episode, message by message."
+    ),
+) -> None:
+    """Show one run: its settings, and its attempts or steps; of a training also the episodes behind a step."""
     with workspace() as space:
         folder = space.run_dir(run)
         waived, findings = _overrides(space), kept_scan(space.store, run)
         if (folder / "run.json").is_file():
-            _show_training(folder, waived, findings)
+            if episode is not None:
+                show_episode(folder, episode)
+            elif step is not None:
+                show_step(folder, step)
+            else:
+                show_training(folder, waived, findings)
             return
+        if step is not None or episode is not None:
+            raise InputError(
+                f"{run!r} is no training",
+                where="flightschool runs show",
+                expected="--step and --episode with a run of kind 'training'",
+                mend="leave them out",
+            )
         record = space.store.get(ROLLOUT_KIND, run, RolloutRun)
         attempts = list(_attempts_of(space, run))
     from flightschool.cli.rollout import episode_row
@@ -75,7 +101,7 @@ def show(run: str = typer.Argument(..., metavar="R", help="A run.")) -> None:
             for row in rows
         ],
     )
-    _tell_overrides(waived)
+    tell_overrides(waived)
     tell_findings(findings)
     scan = [finding_row(finding) for finding in findings]
     output.finish({"run": record, "episodes": rows, "overrides": waived, "scan": scan})
@@ -86,12 +112,6 @@ def _overrides(space: Workspace) -> tuple[Override, ...]:
     from flightschool.governance import AuditLog, distinct, overrides
 
     return distinct(overrides(AuditLog(space.store)))
-
-
-def _tell_overrides(waived: Sequence[Override]) -> None:
-    for row in waived:
-        told = f"{row.gate} gate overridden by {row.name} at {row.at}: “{row.reason}” ({row.subject[:200]})"
-        output.say(told, style="yellow")
 
 
 def replay(attempt: str = typer.Argument(..., metavar="ID", help="An attempt, as `runs show` names it.")) -> None:
@@ -203,51 +223,3 @@ def _model_of(space: Workspace, attempt: Attempt) -> Path:
         expected="model:DIR or run:RUN",
         mend="replay it where the model is known",
     )
-
-
-# ------------------------------------------------------------------------------------------------ trainings
-
-
-def _training_folders(space: Workspace) -> list[Path]:
-    root = space.data / "runs"
-    return sorted(path.parent for path in root.glob("*/run.json"))  # beside runs lie models that imitation made
-
-
-def _training(folder: Path) -> dict[str, Any]:
-    from flightschool.training.folders import RunFolder
-
-    files = RunFolder(folder)
-    newest = files.newest_checkpoint()
-    finished = files.result.is_file()
-    return {
-        "id": folder.name,
-        "state": "finished" if finished else "unfinished",
-        "step": newest[1].step if newest is not None else 0,
-        "model": str(files.model) if files.model.is_dir() else None,
-    }
-
-
-def _show_training(folder: Path, waived: Sequence[Override], findings: Sequence[TrajectoryFinding]) -> None:
-    from flightschool.training.folders import RunFolder
-
-    files = RunFolder(folder)
-    summary = _training(folder)
-    lines = files.metrics.read_text(encoding="utf-8").splitlines() if files.metrics.is_file() else []
-    steps = [json.loads(line) for line in lines if line.endswith("}")]
-    output.say(f"{summary['id']}: {summary['state']}, step {summary['step']}")
-    columns = ("#step", "#success", "#reward", "#tokens", "#staleness")
-    keys = ("step", "success", "reward_total", "completion_tokens", "staleness_mean")
-    output.table("", columns, [[_short(step.get(key)) for key in keys] for step in steps])
-    _tell_overrides(waived)
-    started = _started_with(files.start)
-    tell_findings(findings)
-    scan = [finding_row(finding) for finding in findings]
-    output.finish({"run": summary, "steps": steps, "started_with": started, "overrides": waived, "scan": scan})
-
-
-def _started_with(path: Path) -> Any:
-    return msgspec.json.decode(path.read_bytes()) if path.is_file() else None
-
-
-def _short(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

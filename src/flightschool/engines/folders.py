@@ -25,8 +25,10 @@ from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.engines.transformer import Transformer
 from flightschool.errors import ModelFolderError
 
-__all__ = ["LoadedModel", "build_model", "digest_folder", "load_model", "save_model"]
+__all__ = ["LoadedModel", "build_model", "digest_folder", "load_model", "read_state", "save_model"]
 
+_FLOAT32 = "e_score_correction_bias"
+"""Of a router: decides between experts, so it is never rounded."""
 _FOLDER = "a Hugging Face model folder: config.json, *.safetensors, tokenizer.json"
 _SAVE_AGAIN = "save the model again with save_pretrained(..., safe_serialization=True)"
 
@@ -88,6 +90,15 @@ def digest_folder(folder: Path) -> str:
     return _digest_files(files)
 
 
+def read_state(directory: Path | str) -> dict[str, Tensor]:
+    """The tensors of a model folder as its files have them, mapped: they cost no memory until they are looked at.
+
+    Raises:
+        ModelFolderError: there are none, or they cannot be read.
+    """
+    return _read_weights(_weight_files(Path(directory)))
+
+
 def build_model(
     config: TransformerConfig,
     state: Mapping[str, Tensor],
@@ -106,7 +117,8 @@ def build_model(
     wanted = model.state_dict()
     given = {name: tensor for name, tensor in state.items() if not _redundant(name, config)}
     _check_state(wanted, given, where)
-    model.load_state_dict({name: tensor.to(dtype) for name, tensor in given.items()}, assign=True)
+    kept = {name: tensor.to(torch.float32 if name.endswith(_FLOAT32) else dtype) for name, tensor in given.items()}
+    model.load_state_dict(kept, assign=True)
     return model.to(device)
 
 

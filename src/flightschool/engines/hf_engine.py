@@ -158,6 +158,7 @@ class HfEngine:
         max_context: int = 1024,
         num_threads: int | None = None,
         between_steps: Callable[[], None] | None = None,
+        version: WeightsVersion | None = None,
     ) -> None:
         if num_threads is not None:
             torch.set_num_threads(num_threads)
@@ -167,7 +168,7 @@ class HfEngine:
         self._loaded, self._model, self._vocab = loaded, loaded.model, loaded.vocab
         self._device = next(loaded.model.parameters()).device
         self._book = GrammarBook(loaded.tokenizer, loaded.vocab)
-        self._version = WeightsVersion(run=run, incarnation=0, step=step, digest=loaded.digest)
+        self._version = version or WeightsVersion(run=run, incarnation=0, step=step, digest=loaded.digest)
         self._max_context = min(max_context, loaded.max_context)
         self._caches: dict[str, _Cache] = {}
         self._jobs: dict[str, _Job] = {}
@@ -178,6 +179,11 @@ class HfEngine:
     def version(self) -> WeightsVersion:
         """Weights in use."""
         return self._version
+
+    @property
+    def died(self) -> str:
+        """What the engine died of; empty while it lives."""
+        return self._dead
 
     @property
     def max_context(self) -> int:

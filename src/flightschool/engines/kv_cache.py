@@ -96,6 +96,8 @@ class Prefix:
     num_users: int = 0
     kv_step: int | None = None
     """Oldest weights step it holds; None while nothing is computed."""
+    routes: list[bytes] = field(default_factory=list)
+    """Experts of each computed token; empty for dense models."""
     forgotten: bool = False
     """Whether new sessions may not take it any more (the weights changed)."""
 
@@ -157,6 +159,8 @@ class Session:
     prefix: Prefix | None = None
     tail: list[int] = field(default_factory=list)
     """Tokens after the prefix whose keys and values lie in the slot."""
+    routes: list[bytes] = field(default_factory=list)
+    """Experts of each token of the tail; empty for dense models."""
     kv_step: int | None = None
     """Oldest weights step under the tail; None while it is empty."""
     active: bool = False
@@ -177,9 +181,14 @@ class Session:
         if self.prefix is not None and tuple(tokens[: self.prefix_length]) != self.prefix.tokens:
             return False
         del self.tail[common_length(self.tail, tokens[self.prefix_length :]) :]
+        del self.routes[len(self.tail) :]
         if not self.tail:
             self.kv_step = None
         return True
+
+    def all_routes(self) -> tuple[bytes, ...]:
+        """Experts of everything cached, the prefix first."""
+        return (*(self.prefix.routes if self.prefix else ()), *self.routes)
 
 
 def common_length(left: list[int], right: list[int]) -> int:

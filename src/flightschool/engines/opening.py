@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flightschool.engines.served import FolderExporter, ServedEngine, SglangWire, VllmWire
 from flightschool.engines.settings import EngineSettings
@@ -14,6 +15,9 @@ from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.errors import ConfigError, ModelFolderError
 from flightschool.protocols import TrainedEngine
 from flightschool.records import WeightsVersion
+
+if TYPE_CHECKING:
+    from torch import nn
 
 __all__ = ["OpenedEngine", "open_engine"]
 
@@ -26,6 +30,13 @@ class OpenedEngine:
     tokenizer: ChatTokenizer
     digest: str
     """Of the model folder."""
+    model: nn.Module | None = None
+    """What an engine in this process computes with; None: it runs elsewhere."""
+    routed: bool = False
+    """Whether the engine tells which experts saw each token."""
+    renew: Callable[[WeightsVersion | None], TrainedEngine] | None = None
+    """Makes another engine over the same module, after this one died, in which weights of the given version lie; None:
+    only whoever runs the server can."""
 
     async def connect(self) -> None:
         """Raises unless the engine can be used: health, and what only a server can be wrong about."""
@@ -48,6 +59,7 @@ def open_engine(
     *,
     run: str = "",
     device: str = "cpu",
+    dtype: str = "float32",
     max_context: int = 1024,
     max_prefixes: int = 32,
     num_threads: int | None = None,
@@ -60,6 +72,7 @@ def open_engine(
         folder: model folder.
         run: run that the first weights version is of.
         device: of engines in this process.
+        dtype: of their weights and caches, as torch names it.
         max_context: longest sequence; never above the model's own.
         max_prefixes: most shared prompts that the own engine keeps.
         num_threads: threads of torch in this process; left alone if not given.
@@ -72,17 +85,39 @@ def open_engine(
     if settings.is_served:
         return _open_served(settings, folder, run=run, max_context=max_context, publish_to=publish_to)
     if settings.kind == "hf":
-        from flightschool.engines.hf_engine import HfEngine, load_hf_model
+        return _open_generic(folder, run, device, dtype, max_context, num_threads)
+    import torch
 
-        model = load_hf_model(folder, device=device)
-        generic = HfEngine(model, run=run, max_context=max_context, num_threads=num_threads)
-        return OpenedEngine(generic, model.tokenizer, model.digest)
     from flightschool.engines.folders import load_model
     from flightschool.engines.torch_engine import TorchEngine
 
-    loaded = load_model(folder, device=device)
-    engine = TorchEngine(loaded, run=run, max_context=max_context, max_prefixes=max_prefixes, num_threads=num_threads)
-    return OpenedEngine(engine, loaded.tokenizer, loaded.digest)
+    loaded = load_model(folder, device=device, dtype=getattr(torch, dtype))
+
+    def make(version: WeightsVersion | None = None) -> TorchEngine:
+        engine = TorchEngine(
+            loaded, run=run, max_context=max_context, max_prefixes=max_prefixes, num_threads=num_threads
+        )
+        if version is not None:
+            engine.update_weights(version, None)  # the module holds them already
+        return engine
+
+    routed = loaded.config.num_experts > 0
+    return OpenedEngine(make(), loaded.tokenizer, loaded.digest, loaded.model, routed=routed, renew=make)
+
+
+def _open_generic(
+    folder: Path, run: str, device: str, dtype: str, max_context: int, num_threads: int | None
+) -> OpenedEngine:
+    import torch
+
+    from flightschool.engines.hf_engine import HfEngine, load_hf_model
+
+    loaded = load_hf_model(folder, device=device, dtype=getattr(torch, dtype))
+
+    def make(version: WeightsVersion | None = None) -> HfEngine:
+        return HfEngine(loaded, run=run, max_context=max_context, num_threads=num_threads, version=version)
+
+    return OpenedEngine(make(), loaded.tokenizer, loaded.digest, loaded.model, renew=make)
 
 
 def _open_served(

@@ -17,7 +17,7 @@ from flightschool.engines.grammar import GrammarWalk
 from flightschool.engines.kv_cache import KvSlots, Prefix, PrefixPool, Session
 from flightschool.protocols import Generation, GenerationRequest
 
-__all__ = ["Counters", "Job", "Plan", "Scheduler"]
+__all__ = ["Counters", "Job", "Plan", "Scheduler", "keep_routes"]
 
 
 @dataclass(eq=False)
@@ -192,6 +192,7 @@ class Scheduler:
             self.pool.release(session.prefix)
             session.prefix = None
         session.tail.clear()
+        session.routes.clear()
         session.kv_step = None
 
     def _drop(self, session: Session) -> None:
@@ -249,3 +250,13 @@ class Scheduler:
             if not job.pending(session):
                 ready.append((job, session, row))
         return ready
+
+
+def keep_routes(plan: Plan, rows: list[bytes]) -> None:
+    """Note which experts a pass chose, row by row."""
+    owners = [(session.routes, segment) for _, session, segment in [*plan.decoding, *plan.filling]]
+    owners += [(prefix.routes, segment) for prefix, segment in plan.prefixes]
+    place = 0
+    for routes, segment in owners:
+        routes += rows[place : place + len(segment.tokens)]
+        place += len(segment.tokens)

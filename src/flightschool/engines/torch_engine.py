@@ -26,13 +26,14 @@ import torch
 from torch import Tensor
 
 from flightschool.engines.cached_attention import CachedAttention
+from flightschool.engines.experts import RecordedRouting
 from flightschool.engines.folders import LoadedModel
 from flightschool.engines.grammar import GrammarBook, GrammarWalk
 from flightschool.engines.grammar_text import grammar_support
 from flightschool.engines.kv_cache import KvSlots, PrefixPool, Session
 from flightschool.engines.requests import check_request, check_state, drawing
 from flightschool.engines.sampling import restrict, sample
-from flightschool.engines.scheduler import Counters, Job, Plan, Scheduler
+from flightschool.engines.scheduler import Counters, Job, Plan, Scheduler, keep_routes
 from flightschool.errors import InfrastructureError, InputError
 from flightschool.protocols import Generation, GenerationRequest
 from flightschool.records import Record, VersionRun, WeightsVersion
@@ -112,6 +113,11 @@ class TorchEngine:
     def version(self) -> WeightsVersion:
         """Weights in use."""
         return self._version
+
+    @property
+    def died(self) -> str:
+        """What the engine died of; empty while it lives."""
+        return self._dead
 
     @property
     def max_context(self) -> int:
@@ -297,7 +303,12 @@ class TorchEngine:
             self._scheduler.tails,
             self._scheduler.pool.slots,
         )
-        hidden: Tensor = self._model(attention.tokens_N, attention.positions_N, attention)
+        if not self._model.config.num_experts:
+            hidden: Tensor = self._model(attention.tokens_N, attention.positions_N, attention)
+            return hidden
+        routing = RecordedRouting()
+        hidden = self._model(attention.tokens_N, attention.positions_N, attention, routing)
+        keep_routes(plan, routing.rows())
         return hidden
 
     def _draw(self, hidden_ND: Tensor, ready: list[tuple[Job, Session, int]]) -> int:
@@ -336,6 +347,7 @@ class TorchEngine:
             finish=finish,
             support=grammar_support(grammar) if grammar else "full",
             log_kept_mass_T=tuple(job.kept),
+            routing_T=() if session is None else session.all_routes(),
         )
 
 

@@ -7,8 +7,8 @@ the plain check (``CausalAttention``), and their log-probabilities agree because
 
 Parameters carry Hugging Face's names, so that state dicts load and save unchanged. Computation follows the
 published architectures: RMSNorm in float32, rotary embedding by halves, SwiGLU, grouped-query attention, biases on
-query/key/value (Qwen2) and norms on query and key heads (Qwen3). Left out on purpose: mixture of experts, sliding
-windows, dropout.
+query/key/value (Qwen2), norms on query and key heads (Qwen3), rotation of part of a head and experts (GLM-4.5, see
+``experts``). Left out on purpose: sliding windows, dropout.
 
 Shape letters: ``N`` flat tokens, ``D`` hidden size, ``H`` query heads, ``K`` key/value heads, ``F`` head size,
 ``M`` selected positions, ``V`` vocabulary.
@@ -23,8 +23,10 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from flightschool.engines.architecture import TransformerConfig
+from flightschool.engines.experts import Experts, Routing
 from flightschool.errors import InputError
 
 __all__ = ["Attention", "CausalAttention", "Transformer", "TransformerConfig"]
@@ -87,8 +89,22 @@ class RMSNorm(nn.Module):
         return self.weight * normed.to(x.dtype)
 
 
+class Product(Protocol):
+    """Stands in for a layer's own product with its weight (see ``training.lora``)."""
+
+    def __call__(self, x_NI: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """``[N, I]`` → ``[N, O]``."""
+        ...
+
+
 class Linear(nn.Linear):
     """A linear layer that is not drawn at random when it is only a shape (that alone would import a compiler)."""
+
+    adapter: Product | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x Wᵀ + bias``."""
+        return super().forward(x) if self.adapter is None else self.adapter(x, self.weight, self.bias)
 
     def reset_parameters(self) -> None:
         """Draw the parameters unless they are on the meta device."""
@@ -130,8 +146,14 @@ class SelfAttention(nn.Module):
 
 
 def _rotate(x: Tensor, cos_NF: Tensor, sin_NF: Tensor) -> Tensor:
-    """Rotary embedding by halves: the pair of a coordinate is half a head away (``sin`` carries the sign)."""
-    half = x.shape[-1] // 2
+    """Rotary embedding by halves: the pair of a coordinate is half a head away (``sin`` carries the sign).
+
+    Where ``cos`` is narrower than a head, the coordinates beyond it are left as they are.
+    """
+    width = cos_NF.shape[-1]
+    if width < x.shape[-1]:
+        return torch.cat((_rotate(x[..., :width], cos_NF, sin_NF), x[..., width:]), dim=-1)
+    half = width // 2
     swapped = torch.cat((x[..., half:], x[..., :half]), dim=-1)
     return torch.addcmul(x * cos_NF.unsqueeze(1), swapped, sin_NF.unsqueeze(1))
 
@@ -167,16 +189,16 @@ def gated_down(gate_NI: Tensor, up_NI: Tensor, weight_DI: Tensor) -> Tensor:
 class Mlp(nn.Module):
     """SwiGLU (Shazeer 2020)."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, hidden: int, intermediate: int) -> None:
         super().__init__()
-        self.gate_proj = Linear(config.hidden, config.intermediate, bias=False)
-        self.up_proj = Linear(config.hidden, config.intermediate, bias=False)
-        self.down_proj = Linear(config.intermediate, config.hidden, bias=False)
+        self.gate_proj = Linear(hidden, intermediate, bias=False)
+        self.up_proj = Linear(hidden, intermediate, bias=False)
+        self.down_proj = Linear(intermediate, hidden, bias=False)
 
     def forward(self, x_ND: Tensor) -> Tensor:
         """``[N, D]`` in and out."""
         gate_NI, up_NI = self.gate_proj(x_ND), self.up_proj(x_ND)
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and self.down_proj.adapter is None:
             return gated_down(gate_NI, up_NI, self.down_proj.weight)
         return self.down_proj(F.silu(gate_NI) * up_NI)  # type: ignore[no-any-return]
 
@@ -187,14 +209,21 @@ class Block(nn.Module):
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
         self.self_attn = SelfAttention(config, layer)
-        self.mlp = Mlp(config)
+        self.mlp: Mlp | Experts = Mlp(config.hidden, config.intermediate)
+        if config.num_experts and layer >= config.num_dense_layers:
+            self.mlp = Experts(config, layer - config.num_dense_layers, lambda size: Mlp(config.hidden, size))
         self.input_layernorm = RMSNorm(config.hidden, config.rms_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden, config.rms_eps)
 
-    def forward(self, x_ND: Tensor, cos_NF: Tensor, sin_NF: Tensor, attention: Attention) -> Tensor:
+    def forward(
+        self, x_ND: Tensor, cos_NF: Tensor, sin_NF: Tensor, attention: Attention, routing: Routing | None = None
+    ) -> Tensor:
         """``[N, D]`` in and out."""
         x_ND = x_ND + self.self_attn(self.input_layernorm(x_ND), cos_NF, sin_NF, attention)
-        return x_ND + self.mlp(self.post_attention_layernorm(x_ND))  # type: ignore[no-any-return]
+        inner_ND = self.post_attention_layernorm(x_ND)
+        if isinstance(self.mlp, Experts):
+            return x_ND + self.mlp(inner_ND, routing)  # type: ignore[no-any-return]
+        return x_ND + self.mlp(inner_ND)  # type: ignore[no-any-return]
 
 
 class Body(nn.Module):
@@ -219,21 +248,30 @@ class Transformer(nn.Module):
         self.config = config
         self.model = Body(config)
         self.lm_head = None if config.tied_embeddings else Linear(config.hidden, config.vocab, bias=False)
+        self.checkpointing = False
+        """Whether layers keep nothing for the backward pass and are computed again in it."""
         # Not a buffer: it must stay float32 when the module is cast, and real when it is built on the meta device.
         self._frequencies = {torch.device("cpu"): _inverse_frequencies(config)}
 
-    def forward(self, tokens_N: Tensor, positions_N: Tensor, attention: Attention) -> Tensor:
+    def forward(
+        self, tokens_N: Tensor, positions_N: Tensor, attention: Attention, routing: Routing | None = None
+    ) -> Tensor:
         """Hidden states after the final norm, ``[N, D]``.
 
         Args:
             tokens_N: token ids, int64.
             positions_N: position of each token in its own sequence, int64.
             attention: who sees whom.
+            routing: which experts see which token; None: those with the best scores. Dense models do not ask.
         """
         x_ND = self.model.embed_tokens(tokens_N)
         cos_NF, sin_NF = self._rotation(positions_N, x_ND.dtype)
+        spare = self.checkpointing and torch.is_grad_enabled()
         for block in self.model.layers:
-            x_ND = block(x_ND, cos_NF, sin_NF, attention)
+            if spare:
+                x_ND = checkpoint(block, x_ND, cos_NF, sin_NF, attention, routing, use_reentrant=False)
+            else:
+                x_ND = block(x_ND, cos_NF, sin_NF, attention, routing)
         return self.model.norm(x_ND)  # type: ignore[no-any-return]
 
     def logits(self, hidden_MD: Tensor) -> Tensor:
@@ -269,8 +307,9 @@ def _inverse_frequencies(config: TransformerConfig) -> Tensor:
     Source of the stretching: Llama 3.1's published rule. Wavelengths beyond ``original / low`` are stretched by
     ``factor``, those below ``original / high`` are kept, and between them the two are blended linearly.
     """
-    half = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device="cpu")
-    plain = 1.0 / config.rope_theta ** (half / config.head_dim)
+    rotated = int(config.head_dim * config.rotary_share)
+    half = torch.arange(0, rotated, 2, dtype=torch.float32, device="cpu")
+    plain = 1.0 / config.rope_theta ** (half / rotated)
     scaling = config.rope_scaling
     if scaling is None:
         return plain

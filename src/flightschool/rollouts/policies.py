@@ -7,7 +7,7 @@ opens a session.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -69,15 +69,24 @@ class Policy(Protocol):
 class EnginePolicy:
     """A language model behind an engine."""
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, name: str, sampling: Sampling | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        name: str,
+        sampling: Sampling | None = None,
+        keep_routing: Callable[[bytes], str] | None = None,
+    ) -> None:
         self.name = name
+        self._keep_routing = keep_routing
         self.engine = engine
         self.tokenizer = tokenizer
         self.sampling = sampling or Sampling()
 
     def endpoint(self, task: Task, seed: int, group: str) -> Session:
         """A session of its own."""
-        return Session(f"{group}/{task.id}/{seed}", self.engine, self.tokenizer, self.sampling, seed)
+        key = f"{group}/{task.id}/{seed}"
+        return Session(key, self.engine, self.tokenizer, self.sampling, seed, self._keep_routing)
 
 
 class _Scripted:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -164,10 +164,19 @@ class EpisodeRunner:
         admitted_step: int,
         seed: int,
         weather_profile: FaultProfile | None = None,
+        known: Mapping[int, Attempt] | None = None,
+        keep: Callable[[Attempt], None] | None = None,
     ) -> EpisodeGroup:
-        """``size`` attempts at one task side by side; infra failures are retried under the next number."""
+        """``size`` attempts at one task side by side; infra failures are retried under the next number.
+
+        Args:
+            known: members that are there already, by index: of an earlier try at the same group.
+            keep: is told every other member as it ends.
+        """
 
         async def member(index: int) -> Attempt:
+            if known is not None and index in known:
+                return known[index]
             for number in range(MAX_INFRA_RETRIES + 1):
                 attempt = await self.attempt(
                     task,
@@ -180,6 +189,8 @@ class EpisodeRunner:
                 )
                 if attempt.outcome is not Outcome.INFRA_FAILURE:
                     break
+            if keep is not None:
+                keep(attempt)
             return attempt
 
         members = tuple(await asyncio.gather(*(member(index) for index in range(size))))

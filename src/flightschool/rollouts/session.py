@@ -6,13 +6,14 @@ exactly as sampled (see ``transcript`` for how histories are continued). The HTT
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flightschool.engines.requests import check_generation, continuation, joined
 from flightschool.errors import InfrastructureError
 from flightschool.protocols import Engine, Generation, GenerationRequest, Tokenizer
-from flightschool.records import EndReason, Message, SpanKind, ToolSpec
+from flightschool.records import EndReason, Message, SpanKind, TokenSpan, ToolSpec
 from flightschool.rollouts.harness import EpisodeEndError
+from flightschool.rollouts.routes import RouteBook
 from flightschool.rollouts.transcript import Sampling, Transcript, Turn
 
 __all__ = ["Session"]
@@ -27,10 +28,21 @@ class Session(Transcript):
         tokenizer: text to ids with chat roles.
         sampling: temperature, limits, virtual speed.
         seed: the attempt's sampling seed; each turn derives its own.
+        keep_routing: keeps the experts that were chosen (bytes → digest); None: they are not kept.
     """
 
-    def __init__(self, key: str, engine: Engine, tokenizer: Tokenizer, sampling: Sampling, seed: int) -> None:
+    def __init__(
+        self,
+        key: str,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        sampling: Sampling,
+        seed: int,
+        keep_routing: Callable[[bytes], str] | None = None,
+    ) -> None:
         super().__init__(tokenizer, sampling, engine.max_context)
+        self._keep_routing = keep_routing
+        self._routes = RouteBook()
         self._key = key
         self._engine = engine
         self._seed = seed
@@ -41,6 +53,11 @@ class Session(Transcript):
         """Free the engine's caches for this session."""
         for lane in range(max(self._num_lanes, 1)):
             self._engine.release(self._engine_key(lane))
+
+    def spans(self) -> tuple[TokenSpan, ...]:
+        """The forest as written so far, with the experts that were chosen if they are kept."""
+        spans = super().spans()
+        return spans if self._keep_routing is None else self._routes.referring(spans, self._keep_routing)
 
     def _engine_key(self, lane: int) -> str:
         """Branches under way at the same time need caches of their own."""
@@ -62,6 +79,8 @@ class Session(Transcript):
         if grammar:
             self.grammars[generation.support] = grammar
         self._write_completion(turn, generation)
+        if generation.routing_T:
+            self._routes.note(self._path(turn.leaf), generation.routing_T)
         self._advance(turn.num_new, len(generation.token_ids_T))
         return self._read(turn, generation.token_ids_T, ended=generation.finish == "stop")
 

@@ -131,6 +131,14 @@ class Transcript:
         """The forest as written so far."""
         return tuple(self._spans)
 
+    def _path(self, leaf: int | None) -> list[TokenSpan]:
+        """Spans from the root to a span."""
+        path: list[TokenSpan] = []
+        while leaf is not None:
+            path.append(self._spans[leaf])
+            leaf = self._spans[leaf].parent
+        return path[::-1]
+
     def _room(self, turn: Turn) -> int:
         """Tokens that the context still holds."""
         return self._max_context - len(turn.context_T)

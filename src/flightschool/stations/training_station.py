@@ -92,7 +92,7 @@ def fly(
     notes = TaskNotes(milestones_of=_milestones(environment, admission.tasks), untrained=mixed_in.ids)
     runner = EpisodeRunner(environment, composition, run=run, harness=harness, keep_blob=space.store.put_blob)
     if RunFolder(folder).start.exists():
-        return resume(folder, source=source, runner=runner, progress=tell.step, notes=notes)
+        return resume(folder, source=source, runner=runner, progress=tell.step, note=tell.note, notes=notes)
     return train(
         settings,
         model=model,
@@ -100,6 +100,7 @@ def fly(
         source=source,
         runner=runner,
         progress=tell.step,
+        note=tell.note,
         notes=notes,
         engine=engine,
         log_head=log_head,

@@ -9,6 +9,8 @@
       kept/               batches whose step was not finite, kept for inspection
       metrics.jsonl       one line a step
       credits.jsonl       one line a consumed group: advantages by term, of attempts and of spans
+      incidents.jsonl     what failed and was mended
+      routing/            experts chosen during generation (mixture of experts only)
       model/              the trained model, Hugging Face layout, once the run is finished
       result.json         the final manifest and result
 """
@@ -25,9 +27,10 @@ from pathlib import Path
 
 import msgspec
 
+from flightschool.errors import NotFoundError, StoreError
 from flightschool.training.messages import Manifest
 
-__all__ = ["RunFolder", "durable_folder", "shared_path", "write_durably"]
+__all__ = ["BlobFolder", "RunFolder", "durable_folder", "shared_path", "write_durably"]
 
 _KEPT_CHECKPOINTS = 2
 
@@ -64,6 +67,16 @@ class RunFolder:
         return self.root / "model"
 
     @property
+    def incidents(self) -> Path:
+        """What failed and was mended."""
+        return self.root / "incidents.jsonl"
+
+    @property
+    def routing(self) -> Path:
+        """Experts chosen during generation, a file an attempt, by digest."""
+        return self.root / "routing"
+
+    @property
     def result(self) -> Path:
         """Written last."""
         return self.root / "result.json"
@@ -87,6 +100,25 @@ class RunFolder:
         if not folders:
             return None
         return folders[-1], msgspec.json.decode((folders[-1] / "manifest.json").read_bytes(), type=Manifest)
+
+    def kept_checkpoint(self, step: int | None) -> Path:
+        """The checkpoint of a step, or the newest.
+
+        Raises:
+            NotFoundError: it is not kept.
+        """
+        kept = self.checkpoints()
+        if step is None and kept:
+            return kept[-1]
+        if step is not None and self.checkpoint(step) in kept:
+            return self.checkpoint(step)
+        named = ", ".join(str(int(path.name.removeprefix("step-"))) for path in kept) or "none"
+        raise NotFoundError(
+            f"run {self.root.name!r} keeps no weights" + ("" if step is None else f" of step {step}"),
+            where=str(self.root),
+            expected=f"a kept step: {named}",
+            mend="name one of these, or the run alone for its final model",
+        )
 
     def prune_checkpoints(self) -> None:
         """Remove all but the newest two, and what a killed writer left."""
@@ -137,6 +169,36 @@ def write_durably(path: Path, data: bytes) -> None:
     _sync(fresh)
     fresh.replace(path)
     _sync(path.parent)
+
+
+class BlobFolder:
+    """Bytes by their digest, a file each; durable before the digest is known to anyone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, data: bytes) -> str:
+        """Keep; returns the digest."""
+        name = hashlib.sha256(data).hexdigest()
+        if not (self._folder / name).is_file():
+            write_durably(self._folder / name, data)
+        return name
+
+    def get(self, digest: str) -> bytes:
+        """What was kept.
+
+        Raises:
+            StoreError: it is gone.
+        """
+        try:
+            return (self._folder / digest).read_bytes()
+        except OSError as error:
+            raise StoreError(
+                f"kept bytes are gone: {error}",
+                where=str(self._folder / digest),
+                expected="the file that the run wrote",
+                mend="restore the run's folder",
+            ) from error
 
 
 def _sync(path: Path) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from flightschool.digest import derive_random
 from flightschool.engines.settings import EngineSettings
+from flightschool.errors import InfrastructureError
 from flightschool.perturbation import FaultProfile, profile
-from flightschool.records import EpisodeGroup, Task, WeightsVersion
+from flightschool.records import Attempt, EpisodeGroup, Task, WeightsVersion
 from flightschool.rollouts import EnginePolicy, Policy, Sampling
+from flightschool.training.dispatcher import Part
+from flightschool.training.folders import BlobFolder
 from flightschool.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from flightschool.training.publication import WeightsFeed
 
 __all__ = ["GenerationStation", "GroupRunner", "LocalGeneration", "is_noisy"]
 
@@ -28,8 +36,10 @@ class GroupRunner(Protocol):
         admitted_step: int,
         seed: int,
         weather_profile: FaultProfile | None = None,
+        known: Mapping[int, Attempt] | None = None,
+        keep: Callable[[Attempt], None] | None = None,
     ) -> EpisodeGroup:
-        """``size`` attempts at one task."""
+        """``size`` attempts at one task; those that are ``known`` are not made again, others are told to ``keep``."""
         ...
 
 
@@ -37,7 +47,7 @@ class GenerationStation(Protocol):
     """What the orchestrator needs of generation."""
 
     async def make_group(
-        self, task: Task, group: str, admitted_step: int, seed: int, temperature: float
+        self, task: Task, group: str, admitted_step: int, seed: int, temperature: float, part: Part
     ) -> EpisodeGroup:
         """Generate and judge one group."""
         ...
@@ -59,6 +69,8 @@ def is_noisy(settings: TrainingSettings, seed: int) -> bool:
 class LocalGeneration:
     """Episodes in this process, over the engine that the configuration names.
 
+    An engine in this process that dies is replaced, its groups are begun anew by the dispatcher.
+
     Args:
         settings: of the run.
         model: folder of the model that the run began with.
@@ -67,6 +79,7 @@ class LocalGeneration:
         weights: file through which the trainer publishes.
         engine: what samples; our own by default.
         publish_to: where weights for a served engine are written, if its settings name no folder.
+        routing: folder for experts that are chosen; None: they are not kept.
     """
 
     def __init__(
@@ -79,12 +92,14 @@ class LocalGeneration:
         weights: Path,
         engine: EngineSettings | None = None,
         publish_to: Path | None = None,
+        routing: Path | None = None,
     ) -> None:
         from flightschool.engines.opening import open_engine
 
         self._engine_settings = engine or EngineSettings()
         self._settings = settings
         self._runner = runner
+        self._run = run
         self._weights_file = weights
         self._noise: FaultProfile | None = profile(settings.noise) if settings.noisy_share > 0.0 else None
         self._opened = open_engine(
@@ -92,20 +107,31 @@ class LocalGeneration:
             model,
             run=run,
             device=settings.device,
+            dtype=settings.dtype,
             max_context=settings.max_context,
             num_threads=settings.num_threads,
             publish_to=publish_to,
         )
         self.engine = self._opened.engine
         self._connected = False
+        self._version: WeightsVersion | None = None
+        self._feed: WeightsFeed | None = None
+        self._waits = settings.publication == "broadcast"
         self._name = f"run:{run}"
+        keeps = routing is not None and self._opened.routed and settings.routing_replay
+        self._keep_routing = BlobFolder(routing).put if routing is not None and keeps else None
 
     async def make_group(
-        self, task: Task, group: str, admitted_step: int, seed: int, temperature: float
+        self, task: Task, group: str, admitted_step: int, seed: int, temperature: float, part: Part
     ) -> EpisodeGroup:
-        """See ``GenerationStation``."""
+        """See ``GenerationStation``.
+
+        Raises:
+            InfrastructureError: the engine died meanwhile; another one has taken its place.
+        """
         noisy = self._noise is not None and is_noisy(self._settings, seed)
-        return await self._runner.group(
+        engine = self.engine
+        made = await self._runner.group(
             task,
             self._policy(temperature),
             size=self._settings.group_size,
@@ -113,7 +139,16 @@ class LocalGeneration:
             admitted_step=admitted_step,
             seed=seed,
             weather_profile=self._noise if noisy else None,
+            known=part.known,
+            keep=part.keep,
         )
+        if engine.died:
+            if engine is self.engine and self._opened.renew is not None:
+                self.engine = self._opened.renew(self._version)
+            raise InfrastructureError(
+                engine.died, where=f"group {group}", expected="an engine that lives", mend="see the incident before it"
+            )
+        return made
 
     def _policy(self, temperature: float) -> Policy:
         sampling = Sampling(
@@ -121,19 +156,30 @@ class LocalGeneration:
             max_new_tokens=self._settings.max_new_tokens,
             constrained=self._engine_settings.constrain_calls,
         )
-        return EnginePolicy(self.engine, self._opened.tokenizer, self._name, sampling)
+        return EnginePolicy(self.engine, self._opened.tokenizer, self._name, sampling, self._keep_routing)
 
     async def apply_weights(self, version: WeightsVersion) -> None:
-        """See ``GenerationStation``; the weights are verified by their digest before the engine sees them."""
-        from flightschool.training.publisher import WeightsReader
+        """See ``GenerationStation``; verified before the engine sees them, and again as it serves them.
+
+        Raises:
+            InfrastructureError: the published bytes do not have their digest, or the engine serves others.
+        """
+        from flightschool.training.publication import make_feed
+        from flightschool.training.publisher import check_served
 
         if not self._connected:
             await self._opened.connect()
             self._connected = True
-        with WeightsReader(self._weights_file) as reader:
-            state = reader.read(version)
-            await self.engine.load_weights(version, state, keep_cache=self._engine_settings.keep_cache)
-            reader.release()  # the engine has copied them
+        model = self._opened.model
+        if self._feed is None:
+            like = {} if model is None else dict(model.named_parameters())
+            self._feed = make_feed(self._settings, self._weights_file, like)
+        state = await asyncio.to_thread(self._feed.read, version) if self._waits else self._feed.read(version)
+        await self.engine.load_weights(version, state, keep_cache=self._engine_settings.keep_cache)
+        if model is not None:  # of a server, its client has verified them
+            check_served(model, state, version)
+        self._feed.release()  # the engine has copied them
+        self._version = version
 
     async def close(self) -> None:
         """End the engine; a server goes on."""

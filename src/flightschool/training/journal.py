@@ -3,14 +3,16 @@
 Order of events, each durable before the next begins:
 
 1. an admission is written, then the group is generated;
-2. a finished group is written, then it is offered to the trainer;
-3. *consumed* is written nowhere by itself: the manifest inside a checkpoint lists the consumed groups, and the
+2. every attempt that ends is written, so that a group cut short goes on with the members it has;
+3. a finished group is written, then it is offered to the trainer;
+4. *consumed* is written nowhere by itself: the manifest inside a checkpoint lists the consumed groups, and the
    checkpoint's folder appears by one rename. So weights and accounts can never disagree.
 
 After a crash the newest whole checkpoint is the truth. Every admitted ordinal is then exactly one of: consumed by it;
 *offered* again, if a finished group of it was sampled under weights of the durable lineage and is not too old; or
-*admitted* again, as a new group of the same task. Weights of steps after the checkpoint are dead: their step numbers
-will be used again for other weights, so tokens that bear them are never compared by number and never train.
+*admitted* again, as a new group of the same task that keeps those ended attempts which may still train. Weights of
+steps after the checkpoint are dead: their step numbers will be used again for other weights, so tokens that bear them
+are never compared by number and never train.
 
 The file is a row of frames ``length (4) · CRC-32 (4) · zstd(msgpack)``. A torn last frame is cut off when the file is
 opened for writing; a broken frame before the end is an error.
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -28,10 +30,22 @@ import msgspec
 import zstandard
 
 from flightschool.errors import StoreError
-from flightschool.records import EpisodeGroup, Record, SpanKind, Task
-from flightschool.training.messages import Manifest
+from flightschool.records import Attempt, EpisodeGroup, Record, SpanKind, Task
+from flightschool.training.messages import Account, Manifest
 
-__all__ = ["Admitted", "Entry", "Finished", "Journal", "Opened", "Recovery", "oldest_step", "read_journal", "recover"]
+__all__ = [
+    "Admitted",
+    "Ended",
+    "Entry",
+    "Finished",
+    "Journal",
+    "Opened",
+    "Recovery",
+    "oldest_step",
+    "oldest_version",
+    "read_journal",
+    "recover",
+]
 
 
 class Opened(Record, frozen=True, kw_only=True, tag="opened"):
@@ -54,6 +68,14 @@ class Admitted(Record, frozen=True, kw_only=True, tag="admitted"):
     """Sampling temperature of the group."""
 
 
+class Ended(Record, frozen=True, kw_only=True, tag="ended"):
+    """An attempt of a running group ended, and not by failing infrastructure."""
+
+    incarnation: int
+    ordinal: int
+    attempt: Attempt
+
+
 class Finished(Record, frozen=True, kw_only=True, tag="finished"):
     """A group was generated and judged."""
 
@@ -62,7 +84,7 @@ class Finished(Record, frozen=True, kw_only=True, tag="finished"):
     group: EpisodeGroup
 
 
-Entry: TypeAlias = Opened | Admitted | Finished
+Entry: TypeAlias = Opened | Admitted | Ended | Finished
 
 _HEADER = 8
 _encode = msgspec.msgpack.Encoder().encode
@@ -136,17 +158,20 @@ class Recovery(Record, frozen=True, kw_only=True):
     step: int = 0
     lineage: tuple[tuple[int, int], ...] = ()
     consumed: tuple[str, ...] = ()
+    accounts: tuple[Account, ...] = ()
     offer: tuple[Finished, ...] = ()
     """Finished groups that train after all, in the order of their ordinals."""
     readmit: tuple[Admitted, ...] = ()
     """Admissions to repeat, in the order of their ordinals."""
+    kept: Mapping[int, tuple[Attempt, ...]] = msgspec.field(default_factory=dict)
+    """Ordinal of each of them → ended attempts that may still train, one a place in the group."""
     next_ordinal: int = 0
     temperature: float | None = None
     """Sampling temperature at which the last group was admitted; None at the start of a run."""
     num_dropped: int = 0
     """Finished groups that can no longer train: too old, or sampled under dead weights."""
     num_dropped_tokens: int = 0
-    """Sampled tokens in them."""
+    """Sampled tokens of their members that are not kept either."""
 
 
 def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Recovery:
@@ -159,53 +184,73 @@ def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Rec
     consumed = frozenset(manifest.consumed if manifest else ())
     admitted: dict[int, Admitted] = {}
     finished: dict[int, Finished] = {}
+    ended: dict[int, dict[int, Attempt]] = {}
     settled: set[int] = set()
     dropped: list[EpisodeGroup] = []
     for entry in entries:
         if isinstance(entry, Admitted):
             admitted[entry.ordinal] = entry
+        elif isinstance(entry, Ended):
+            if _may_train((entry.attempt,), entry.incarnation, durable, step, max_staleness):
+                ended.setdefault(entry.ordinal, {})[entry.attempt.index] = entry.attempt
         elif isinstance(entry, Finished):
             if entry.group.id in consumed:
                 settled.add(entry.ordinal)
-            elif _may_train(entry, durable, step, max_staleness):
+            elif _may_train(entry.group.members, entry.incarnation, durable, step, max_staleness):
                 finished[entry.ordinal] = entry
             else:
                 dropped.append(entry.group)
     open_ = [ordinal for ordinal in sorted(admitted) if ordinal not in settled]
+    readmit = tuple(admitted[ordinal] for ordinal in open_ if ordinal not in finished)
+    kept = {entry.ordinal: tuple(ended[entry.ordinal].values()) for entry in readmit if entry.ordinal in ended}
+    saved = {attempt.id for attempts in kept.values() for attempt in attempts}
+    lost = [member for group in dropped for member in group.baseline if member.id not in saved]
     return Recovery(
         incarnation=incarnation,
         step=step,
         lineage=lineage,
         consumed=manifest.consumed if manifest else (),
+        accounts=manifest.accounts if manifest else (),
         offer=tuple(finished[ordinal] for ordinal in open_ if ordinal in finished),
-        readmit=tuple(admitted[ordinal] for ordinal in open_ if ordinal not in finished),
+        readmit=readmit,
+        kept=kept,
         next_ordinal=max(admitted, default=-1) + 1,
         temperature=next((e.temperature for e in reversed(entries) if isinstance(e, Admitted)), None),
         num_dropped=len(dropped),
-        num_dropped_tokens=sum(member.num_completion_tokens for group in dropped for member in group.baseline),
+        num_dropped_tokens=sum(member.num_completion_tokens for member in lost),
     )
 
 
-def _may_train(entry: Finished, durable: Mapping[int, int], step: int, max_staleness: int) -> bool:
+def _may_train(
+    members: Sequence[Attempt], incarnation: int, durable: Mapping[int, int], step: int, max_staleness: int
+) -> bool:
     """Whether all tokens come from weights that the checkpoint descends from, none too old for the next step.
 
     Args:
+        members: attempts of one group.
+        incarnation: that sampled them.
         durable: incarnation → its last step that is durable: the last one in the lineage, else the one it began with
             (an incarnation begins with the newest checkpoint, so that one is an ancestor of every later one).
+        step: of the checkpoint.
+        max_staleness: of the run.
     """
-    steps = [run.step for member in entry.group.members for span in member.spans for run in span.versions]
-    newest = max(steps, default=entry.group.admitted_step)
-    return newest <= durable.get(entry.incarnation, -1) and step - oldest_step(entry.group) <= max_staleness
+    newest = max((run.step for member in members for span in member.spans for run in span.versions), default=-1)
+    return newest <= durable.get(incarnation, -1) and step - oldest_version(members, step) <= max_staleness
 
 
-def oldest_step(group: EpisodeGroup) -> int:
-    """Version of the oldest token that may train; the admission's version if nothing was sampled."""
+def oldest_version(members: Sequence[Attempt], default: int) -> int:
+    """Version of the oldest token that may train; ``default`` if nothing was sampled."""
     steps = (
         run.step
-        for member in group.members
+        for member in members
         if member.reward is not None
         for span in member.spans
         if span.kind is SpanKind.COMPLETION
         for run in span.versions
     )
-    return min(steps, default=group.admitted_step)
+    return min(steps, default=default)
+
+
+def oldest_step(group: EpisodeGroup) -> int:
+    """Version of a group's oldest token that may train; the admission's version if nothing was sampled."""
+    return oldest_version(group.members, group.admitted_step)

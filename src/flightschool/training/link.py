@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Protocol
@@ -17,9 +18,26 @@ from flightschool.errors import FlightschoolError, InfrastructureError
 from flightschool.training.messages import Command, Failed, Reply, Stop, decode_reply, encode
 from flightschool.training.server import Server
 
-__all__ = ["InlineLink", "ProcessLink", "TrainerLink", "trainer_command"]
+__all__ = [
+    "HANG_SIGNAL",
+    "Child",
+    "InlineLink",
+    "Launch",
+    "ProcessLink",
+    "StationLostError",
+    "TrainerLink",
+    "launcher",
+    "trainer_command",
+]
 
+HANG_SIGNAL = signal.SIGUSR1
+"""Makes a trainer write the stacks of its threads to its standard error."""
 _STOP_S = 10.0
+_LAST_WORDS_S = 0.2
+
+
+class StationLostError(InfrastructureError):
+    """A process of the run died or hung. What it did is on disk: another one can take its place."""
 
 
 class TrainerLink(Protocol):
@@ -53,28 +71,66 @@ class InlineLink:
         """Nothing to end."""
 
 
-class ProcessLink:
-    """The trainer in a process of its own.
+class Child(Protocol):
+    """A process that was started."""
 
-    Args:
-        command: its command line; descriptor and parent's id are appended.
-        num_threads: threads that its libraries may use.
-        log: file for its standard error.
-    """
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        ...
 
-    def __init__(self, command: Sequence[str], *, num_threads: int, log: Path) -> None:
-        ours, theirs = Pipe(duplex=True)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self._log = log
+    def poll(self) -> int | None:
+        """Exit code, or None while it lives."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Await its end. Raises ``subprocess.TimeoutExpired``."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal."""
+        ...
+
+
+Launch = Callable[[int, Path], Child]
+"""(inherited descriptor, file for its standard error) → the trainer's process."""
+
+
+def launcher(command: Sequence[str], num_threads: int) -> Launch:
+    """Starts a command line; descriptor and parent's id are appended, its libraries may use ``num_threads``."""
+
+    def launch(descriptor: int, log: Path) -> Child:
         with log.open("ab") as stream:
-            self._process = subprocess.Popen(
-                [*command, str(theirs.fileno()), str(os.getpid())],
-                pass_fds=(theirs.fileno(),),
+            return subprocess.Popen(
+                [*command, str(descriptor), str(os.getpid())],
+                pass_fds=(descriptor,),
                 env=os.environ | _environment(num_threads),
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
             )
+
+    return launch
+
+
+class ProcessLink:
+    """The trainer in a process of its own.
+
+    Args:
+        launch: starts it.
+        log: file for its standard error.
+        hang_s: a question that is not answered after so many seconds ends the trainer; None: it may take for ever.
+    """
+
+    def __init__(self, launch: Launch, *, log: Path, hang_s: float | None = None) -> None:
+        ours, theirs = Pipe(duplex=True)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._log, self._hang_s = log, hang_s
+        self._process = launch(theirs.fileno(), log)
         theirs.close()  # else its death would never end our reading
         self._connection = ours
 
@@ -84,10 +140,16 @@ class ProcessLink:
         return self._process.pid
 
     async def ask(self, command: Command) -> Reply:
-        """See ``TrainerLink``; other tasks of the event loop go on meanwhile."""
-        data = encode(command)
+        """See ``TrainerLink``; other tasks of the event loop go on meanwhile.
+
+        Raises:
+            StationLostError: the trainer died, or did not answer in time and was ended.
+        """
+        answer = asyncio.get_running_loop().run_in_executor(None, self._exchange, encode(command))
         try:
-            reply = await asyncio.to_thread(self._exchange, data)
+            reply = await asyncio.wait_for(asyncio.shield(answer), self._hang_s)
+        except TimeoutError:
+            raise await self._hung(type(command).__name__.lower(), answer) from None
         except (EOFError, OSError) as error:
             raise await self._death() from error
         return _raise_failure(decode_reply(reply))
@@ -105,22 +167,36 @@ class ProcessLink:
         try:
             await asyncio.to_thread(self._process.wait, _STOP_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
 
     def kill(self) -> None:
         """End the trainer at once."""
         self._process.kill()
         self._process.wait()
 
-    async def _death(self) -> InfrastructureError:
+    async def _death(self) -> StationLostError:
         code = await asyncio.to_thread(self._process.wait)
         lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return InfrastructureError(
+        return StationLostError(
             f"the trainer process {self.pid} died with exit code {code}" + (f": {lines[-1]}" if lines else ""),
             where=str(self._log),
             expected="a trainer that lives until the run ends",
             mend="see the log, mend the cause, and go on with --resume",
+        )
+
+    async def _hung(self, question: str, answer: asyncio.Future[bytes]) -> StationLostError:
+        """Let the trainer write down where it is, then end it."""
+        with contextlib.suppress(OSError):
+            self._process.send_signal(HANG_SIGNAL)
+        await asyncio.sleep(_LAST_WORDS_S)
+        await asyncio.to_thread(self.kill)
+        with contextlib.suppress(EOFError, OSError):
+            await answer  # its end of the pair is gone: the reader wakes
+        return StationLostError(
+            f"the trainer process {self.pid} hangs: no answer to {question!r} after {self._hang_s:g} s",
+            where=str(self._log),
+            expected="an answer; the log holds the stack of the process as it was ended",
+            mend="see where it stood; raise training.hang_s if it was at work",
         )
 
 

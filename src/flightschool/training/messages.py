@@ -11,9 +11,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from flightschool.records import Record, TokenSpan, WeightsVersion
+from flightschool.records import GroupState, Record, TokenSpan, WeightsVersion
 
 __all__ = [
+    "Account",
     "Accumulate",
     "Accumulated",
     "Command",
@@ -60,6 +61,18 @@ class TrainGroup(Record, frozen=True, kw_only=True):
     members: tuple[TrainMember, ...]
 
 
+class Account(Record, frozen=True, kw_only=True):
+    """How one group was consumed."""
+
+    group: str
+    version: int
+    """The trainer's version just before the step that consumed it."""
+    state: GroupState
+    """``complete``: it had a gradient."""
+    applied: bool = True
+    """Whether that step was applied; false: it was not finite and was skipped."""
+
+
 class Manifest(Record, frozen=True, kw_only=True):
     """What a checkpoint knows beside weights; lies in its folder, so both become durable by one rename."""
 
@@ -70,6 +83,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     """(incarnation, last step of it that this checkpoint descends from), oldest first."""
     consumed: tuple[str, ...]
     """Ids of all groups that this lineage has consumed, in order of consumption."""
+    accounts: tuple[Account, ...] = ()
+    """How each of them was consumed, in the same order; empty in checkpoints of older versions."""
 
 
 class TrainerSpec(Record, frozen=True, kw_only=True):
@@ -182,6 +197,8 @@ class StepStats(Record, frozen=True, kw_only=True):
     """The same of all other tokens: noise and staleness."""
     max_abs_mismatch: float
     """Largest |log π − log μ|."""
+    replayed_share: float = 0.0
+    """Share of forward tokens whose experts were those of generation; 0 for dense models."""
     seconds: float
     """Compute of the step: forward, backward, optimizer, publication."""
 

@@ -6,8 +6,8 @@ Stations, and who wakes whom::
                  ▲                │                            │                        │           │
                  └── slot free ───┘                            └──── wake ──► coordinator          engine
 
-* The *dispatcher* (``_admit``) is a plain function: it starts workers while the queue's accounts allow. It is called by
-  whoever freed something: a worker that ended, the coordinator after each group and each step.
+* The *dispatcher* (see the module) is a plain function: it starts workers while the accounts of the queue allow. Called
+  by whoever freed something: a worker that ended, the coordinator after each group and each step.
 * A *worker* generates one group, journals it, offers it to the queue, and wakes the coordinator.
 * The *coordinator* (``_coordinate``) is the only one that talks to the trainer, one question at a time: it consumes the
   oldest group, or makes the step that is due, or sleeps until a worker wakes it. A new version reaches the engine right
@@ -16,42 +16,35 @@ Stations, and who wakes whom::
 Who ends first. In health: the coordinator, when the steps are done, the source is dry, the time is over or no group
 carries a gradient any more; then workers are cancelled (their groups stay admitted in the journal, unfinished), the
 model is exported, the result is written, and the trainer is told to stop. In a crash of the trainer: the pending
-question raises, workers are cancelled, the error names the process and its log. In a crash of a worker: the
-coordinator raises it at its next turn. If this process is killed, the trainer notices and ends itself. All of these
-leave a folder from which the run goes on (see ``journal``).
+question raises, workers are cancelled, the error names the process and its log. In a crash of a worker: it
+tries again; when it gives up, the coordinator raises its error at the next turn. If this process is killed, the
+trainer notices and ends itself. All of these leave a folder from which the run goes on (see ``journal``): by itself
+after a lost trainer (``supervisor``), else when it is told to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from flightschool.digest import derive_seed
-from flightschool.errors import FlightschoolError, InfrastructureError, TokenContractError
+from flightschool.errors import FlightschoolError, InfrastructureError
 from flightschool.protocols import GroupSource
-from flightschool.records import EpisodeGroup, GroupState, Record, SpanKind, Task, WeightsVersion
-from flightschool.training.algorithms import (
-    GroupCredits,
-    TermWeights,
-    TurnQuality,
-    algorithm_of,
-    in_order,
-    most_spread,
-    shuffle_rewards,
-    turn_credits,
-    turn_quality,
-)
+from flightschool.records import GroupState, Record, WeightsVersion
+from flightschool.training.algorithms import TurnQuality
+from flightschool.training.crediting import Crediting
 from flightschool.training.credits import CreditsFile, credit_row
+from flightschool.training.dispatcher import Dispatcher, MakeGroup
 from flightschool.training.folders import RunFolder, write_durably
-from flightschool.training.journal import Admitted, Finished, Journal, Opened, Recovery
+from flightschool.training.incidents import Incidents
+from flightschool.training.journal import Journal, Opened, Recovery
 from flightschool.training.link import TrainerLink
 from flightschool.training.messages import (
+    Account,
     Accumulate,
     Done,
     Export,
@@ -62,8 +55,6 @@ from flightschool.training.messages import (
     Step,
     Stepped,
     TrainerSpec,
-    TrainGroup,
-    TrainMember,
 )
 from flightschool.training.progress import Meter, MetricsFile, ProgressCallback
 from flightschool.training.queue import SampleQueue, Waiting
@@ -73,8 +64,6 @@ from flightschool.training.temperature import Temperature
 
 __all__ = ["ApplyWeights", "MakeGroup", "Orchestrator", "TrainResult"]
 
-MakeGroup = Callable[[Task, str, int, int, float], Awaitable[EpisodeGroup]]
-"""(task, group id, version admitted under, seed, temperature) → the finished group."""
 ApplyWeights = Callable[[WeightsVersion], Awaitable[None]]
 """Makes the engine use a published version; returns once new tokens come from it."""
 
@@ -124,6 +113,7 @@ class Orchestrator:
         apply_weights: carries published weights to the engine.
         recovery: what an earlier incarnation left.
         progress: is called after every step.
+        incidents: are told of what failed and was mended.
         quality: judges single turns; failed calls by default. Nothing where ``turn_weight`` is 0.
         untrained: tasks whose groups are watched and give no gradient (canaries).
     """
@@ -139,26 +129,24 @@ class Orchestrator:
         apply_weights: ApplyWeights | None = None,
         recovery: Recovery | None = None,
         progress: ProgressCallback | None = None,
+        incidents: Incidents | None = None,
         quality: TurnQuality | None = None,
         untrained: Collection[str] = (),
     ) -> None:
         recovery = recovery or Recovery()
-        self._quality, self._untrained = quality or turn_quality, frozenset(untrained)
         self._settings, self._spec = settings, spec
         self._source, self._make_group, self._link = source, make_group, link
         self._apply_weights, self._progress = apply_weights, progress
         self._folder = RunFolder(Path(spec.run_dir))
+        self._incidents = incidents or Incidents(self._folder.incidents)
         self._recovery = recovery
-        self._readmit = deque(recovery.readmit)
-        self._next_ordinal = recovery.next_ordinal
         self._consumed = list(recovery.consumed)
+        self._accounts = list(recovery.accounts)
+        self._pending: list[tuple[str, GroupState]] = []
+        """Consumed since the last step."""
         self._queue = SampleQueue(settings, recovery.step)
-        self._engine_step = recovery.step
         self._temperature = Temperature(settings, recovery.temperature)
-        self._algorithm = algorithm_of(settings)
-        self._weights = TermWeights(
-            process=settings.process_weight, latency=settings.latency_weight, thinking=settings.thinking_weight
-        )
+        self._crediting = Crediting(settings, quality, untrained)
         self._meter = Meter(
             incarnation=recovery.incarnation,
             num_steps=settings.num_steps,
@@ -171,9 +159,6 @@ class Orchestrator:
         self._metrics = MetricsFile(self._folder.metrics)
         self._credits = CreditsFile(self._folder.credits)
         self._counters = _Counters()
-        self._workers: set[asyncio.Task[None]] = set()
-        self._failure: BaseException | None = None
-        self._dry = self._closing = False
         self._started = time.monotonic()
 
     async def run(self) -> TrainResult:
@@ -185,96 +170,41 @@ class Orchestrator:
             FlightschoolError: three steps were not finite.
         """
         self._wake = asyncio.Event()
-        self._journal = Journal(self._folder.journal)
+        journal = Journal(self._folder.journal)
+        self._dispatcher = Dispatcher(
+            self._settings,
+            self._recovery,
+            source=self._source,
+            make_group=self._make_group,
+            queue=self._queue,
+            journal=journal,
+            meter=self._meter,
+            incidents=self._incidents,
+            wake=self._wake.set,
+        )
         try:
             ready = await self._link.ask(Start(spec=self._spec))
             assert isinstance(ready, Ready)
             await self._use(ready.version)
-            self._journal.append(Opened(incarnation=self._recovery.incarnation, step=self._recovery.step))
+            journal.append(Opened(incarnation=self._recovery.incarnation, step=self._recovery.step))
             for item in self._recovery.offer:
                 self._queue.offer(item.ordinal, item.group)
                 self._meter.finished(item.group)
             stopped = await self._coordinate()
-            num_unfinished = len(self._workers) + len(self._queue.waiting)
-            await self._cancel_workers()
+            num_unfinished = self._dispatcher.num_running + len(self._queue.waiting)
+            await self._dispatcher.cancel()
             return await self._finish(stopped, num_unfinished)
         finally:
-            await self._cancel_workers()
-            self._journal.close()
-
-    # ------------------------------------------------------------------ dispatcher and workers
-
-    def _admit(self) -> None:
-        """Start as many groups as the accounts allow."""
-        if self._closing or self._dry:
-            return
-        for _ in range(self._queue.num_to_admit()):
-            admission = self._next_admission()
-            if admission is None:
-                self._dry = True
-                self._wake.set()
-                return
-            self._journal.append(admission)
-            self._queue.admit(admission.ordinal, admission.admitted_step)
-            worker = asyncio.create_task(self._work(admission), name=admission.group)
-            self._workers.add(worker)
-            self._meter.running(len(self._workers))
-            worker.add_done_callback(self._worker_ended)
-
-    def _next_admission(self) -> Admitted | None:
-        incarnation = self._recovery.incarnation
-        if self._readmit:
-            old = self._readmit.popleft()
-            ordinal, task = old.ordinal, old.task
-        else:
-            fresh = self._source.next_task()
-            if fresh is None:
-                return None
-            ordinal, task = self._next_ordinal, fresh
-            self._next_ordinal += 1
-        group = f"g{ordinal:06d}" + (f".{incarnation}" if incarnation else "")
-        return Admitted(
-            incarnation=incarnation,
-            ordinal=ordinal,
-            group=group,
-            task=task,
-            admitted_step=self._engine_step,
-            temperature=self._temperature.value,
-        )
-
-    async def _work(self, admission: Admitted) -> None:
-        seed = derive_seed("group", self._settings.seed, admission.ordinal)
-        group = await self._make_group(
-            admission.task, admission.group, admission.admitted_step, seed, admission.temperature
-        )
-        finished = Finished(incarnation=admission.incarnation, ordinal=admission.ordinal, group=group)
-        self._journal.append(finished)
-        self._queue.offer(admission.ordinal, group)
-        self._meter.finished(group)
-
-    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
-        self._workers.discard(worker)
-        self._meter.running(len(self._workers))
-        if not worker.cancelled() and worker.exception() is not None:
-            self._failure = self._failure or worker.exception()
-        elif not worker.cancelled():
-            self._admit()
-        self._wake.set()
-
-    async def _cancel_workers(self) -> None:
-        self._closing = True
-        workers = list(self._workers)
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+            await self._dispatcher.cancel()
+            journal.close()
 
     # ------------------------------------------------------------------ coordinator
 
     async def _coordinate(self) -> str:
         while self._queue.version < self._settings.num_steps:
-            self._admit()
-            if self._failure is not None:
-                raise self._failure
+            self._dispatcher.admit()
+            if self._dispatcher.failure is not None:
+                raise self._dispatcher.failure
             reason = self._reason_to_stop()
             if reason:
                 if self._queue.num_gradient:
@@ -293,12 +223,23 @@ class Orchestrator:
             return "time limit"
         if self._counters.flat_in_a_row >= self._settings.max_flat_groups:
             return "no gradient"
-        if self._dry and not self._queue.running and not self._queue.waiting and not self._workers:
+        if self._dispatcher.dry and not self._queue.running and not self._queue.waiting:
             return "source dry"
         return ""
 
     async def _sleep(self) -> None:
-        """Until a worker ends, or the time is over."""
+        """Until a worker ends, or the time is over.
+
+        Raises:
+            FlightschoolError: nothing runs that could end: accounts are wrong, and waiting would be for ever.
+        """
+        if not self._dispatcher.num_running:
+            raise FlightschoolError(
+                "the run hangs: nothing runs, waits or can be admitted, and no step is due",
+                where=self._spec.run,
+                expected="a running group, or a reason to stop",
+                mend="go on with --resume, and report this with the run's journal",
+            )
         limit = self._settings.time_limit_s
         try:
             await asyncio.wait_for(self._wake.wait(), None if limit is None else max(0.0, limit - self._elapsed()))
@@ -310,23 +251,17 @@ class Orchestrator:
         self._queue.consuming = True
         for member in item.group.baseline:
             check_tags(member.spans, where=member.id, admitted=item.group.admitted_step, newest=self._queue.version)
-        group = shuffle_rewards(item.group, self._settings.seed) if self._settings.shuffle_rewards else item.group
-        credits_ = self._algorithm.credits(group, self._weights)
-        if group.task in self._untrained:
-            credits_ = GroupCredits(state=GroupState.ZERO_ADVANTAGE)
-        turns: Mapping[str, dict[int, float]] = {}
-        if credits_.state is GroupState.COMPLETE:
-            weight = 0.0 if self._settings.shuffle_rewards else self._settings.turn_weight  # the control learns nothing
-            correct = frozenset(m.id for m in group.baseline if m.reward is not None and m.reward.success)
-            turns = in_order(turn_credits(group, weight, self._quality), credits_.credits, correct)
-            await self._link.ask(Accumulate(group=_train_group(group, credits_, self._settings.trained_members, turns)))
+        credits_, train, turns = self._crediting.credit(item.group)
+        if train is not None:
+            await self._link.ask(Accumulate(group=train))
             self._queue.num_gradient += 1
         else:
             self._queue.num_flat += 1
-        self._credits.write(credit_row(group, credits_, turns, self._recovery.incarnation, self._queue.version))
-        if group.task not in self._untrained:
+        self._credits.write(credit_row(item.group, credits_, turns, self._recovery.incarnation, self._queue.version))
+        if not self._crediting.watches(item.group):
             self._count(credits_.state)
-        self._consumed.append(group.id)
+        self._consumed.append(item.group.id)
+        self._pending.append((item.group.id, credits_.state))
         group = msgspec.structs.replace(item.group, state=credits_.state)
         self._meter.consumed(group, credits_)
         self._source.report(group)
@@ -352,10 +287,12 @@ class Orchestrator:
         assert isinstance(reply, Stepped)
         version = before if reply.version is None else reply.version.step
         self._queue.stepped(version)
+        self._settle(before, applied=reply.version is not None)
         if reply.version is not None:
             await self._use(reply.version)
         row = self._meter.step(before, version, reply.stats, self._temperature.value)
         self._temperature.step(row.success)
+        self._dispatcher.temperature = self._temperature.value
         self._metrics.write(row)
         if self._progress is not None:
             self._progress(row)
@@ -366,10 +303,18 @@ class Orchestrator:
             self._folder.prune_checkpoints()
         self._queue.consuming = False
 
+    def _settle(self, version: int, *, applied: bool) -> None:
+        """Write down what a step consumed."""
+        self._accounts += [
+            Account(group=group, version=version, state=state, applied=applied) for group, state in self._pending
+        ]
+        self._pending = []
+
     async def _use(self, version: WeightsVersion) -> None:
         if self._apply_weights is not None:
             await self._apply_weights(version)
-        self._engine_step = version.step
+        self._dispatcher.engine_step = version.step
+        self._dispatcher.temperature = self._temperature.value
 
     def _refuse_more_skips(self) -> None:
         self._counters.skipped += 1
@@ -391,9 +336,11 @@ class Orchestrator:
             step=self._queue.version,
             lineage=(*recovery.lineage, (recovery.incarnation, self._queue.version)),
             consumed=tuple(self._consumed),
+            accounts=tuple(self._accounts),
         )
 
     async def _finish(self, stopped: str, num_unfinished: int) -> TrainResult:
+        self._settle(self._queue.version, applied=True)  # groups without a gradient, consumed after the last step
         done = await self._link.ask(Export(directory=str(self._folder.model)))
         assert isinstance(done, Done)
         result = TrainResult(
@@ -414,41 +361,3 @@ class Orchestrator:
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._started
-
-
-def _train_group(
-    group: EpisodeGroup,
-    credits_: GroupCredits,
-    limit: int | None,
-    turns: Mapping[str, dict[int, float]] | None = None,
-) -> TrainGroup:
-    turns = turns or {}
-    advantages = {credit.attempt: credit.advantage for credit in credits_.credits}
-    credited = [member for member in group.members if member.id in advantages]
-    chosen = most_spread([advantages[member.id] for member in credited], limit or len(credited))
-    members = tuple(
-        TrainMember(
-            attempt=credited[i].id,
-            advantage=advantages[credited[i].id],
-            spans=credited[i].spans,
-            turn_advantages=turns.get(credited[i].id, {}),
-            grammars=credited[i].grammars or {},
-        )
-        for i in chosen
-    )
-    kinds = {span.kind for member in members for span in member.spans}
-    if SpanKind.DEMONSTRATION in kinds:
-        raise TokenContractError(
-            "a group with a gradient holds demonstrated tokens",
-            where=group.id,
-            expected="tokens that the policy sampled: a demonstration has no importance weight",
-            mend="imitate demonstrations, reinforce rollouts",
-        )
-    if SpanKind.COMPLETION not in kinds:
-        raise TokenContractError(
-            "a group with a gradient has no sampled tokens",
-            where=group.id,
-            expected="attempts of a policy that writes token spans",
-            mend="train a model, not a scripted policy",
-        )
-    return TrainGroup(id=group.id, members=members)

@@ -12,7 +12,7 @@ Shape letters: ``N`` flat tokens of a pack, ``M`` targets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -75,6 +75,8 @@ class Pack:
     segments: list[Segment]
     """Parents stand before their children."""
     targets: list[Target]
+    routes_N: list[bytes] = field(default_factory=list)
+    """Experts of each flat token, empty where none are known; no list for dense models."""
 
     @property
     def num_tokens(self) -> int:
@@ -96,15 +98,29 @@ class _Node:
     labels: list[_Label | None] = field(default_factory=list)
     """Of each token, None where nothing trains."""
     is_leaf: bool = True
+    routes: list[bytes] = field(default_factory=list)
+    """Experts of each token, or no list at all."""
 
 
-def pack_group(group: TrainGroup, *, newest_step: int, max_tokens: int = 1 << 30) -> list[Pack]:
+Routes: TypeAlias = Callable[[str], Sequence[bytes]]
+"""Reference of a span → experts of its first tokens."""
+
+
+def pack_group(
+    group: TrainGroup, *, newest_step: int, max_tokens: int = 1 << 30, routes: Routes | None = None
+) -> list[Pack]:
     """Pack a group, in as few packs as ``max_tokens`` allows; a pack holds at least one member.
+
+    Args:
+        group: whose members.
+        newest_step: the trainer's version.
+        max_tokens: of a pack.
+        routes: finds experts that were recorded; None: a dense model.
 
     Raises:
         TokenContractError: a completion is not token-exact, or nothing stands before it.
     """
-    forests = [_forest(member, index, newest_step) for index, member in enumerate(group.members)]
+    forests = [_forest(member, index, newest_step, routes) for index, member in enumerate(group.members)]
     forests = [forest for forest in forests if forest]
     if not forests:
         return []
@@ -126,7 +142,7 @@ def pack_group(group: TrainGroup, *, newest_step: int, max_tokens: int = 1 << 30
 # ------------------------------------------------------------------------------------------------ spans to nodes
 
 
-def _forest(member: TrainMember, index: int, newest_step: int) -> list[_Node]:
+def _forest(member: TrainMember, index: int, newest_step: int, routes: Routes | None) -> list[_Node]:
     """The member's spans as nodes, chains merged, untrained ends cut off; the longest-lived root first."""
     children: dict[int | None, list[TokenSpan]] = {}
     for span in member.spans:
@@ -139,7 +155,7 @@ def _forest(member: TrainMember, index: int, newest_step: int) -> list[_Node]:
             node = _Node(member=index, parent=parent)
             nodes.append(node)
             place = len(nodes) - 1
-            below = _extend(node, span, children, member, newest_step)
+            below = _extend(node, span, children, member, newest_step, routes)
             node.is_leaf = not below
             stack += [(child, place) for child in reversed(below)]
     return _prune(nodes)
@@ -151,10 +167,14 @@ def _extend(
     children: dict[int | None, list[TokenSpan]],
     member: TrainMember,
     newest_step: int,
+    routes: Routes | None,
 ) -> list[TokenSpan]:
     """Write a chain of only children into ``node``; returns the spans at which it branches."""
     while True:
         node.tokens += span.token_ids_T
+        if routes is not None:
+            known = list(routes(span.routing_ref)) if span.routing_ref else []
+            node.routes += known + [b""] * (len(span.token_ids_T) - len(known))
         if span.kind is SpanKind.COMPLETION:
             check_span(span, f"{member.attempt} span {span.id}", newest_step, member.grammars)
             node.labels += _completion_labels(span, member, newest_step)
@@ -193,6 +213,7 @@ def _prune(nodes: list[_Node]) -> list[_Node]:
             while node.labels and node.labels[-1] is None:
                 node.labels.pop()
                 node.tokens.pop()
+                del node.routes[len(node.tokens) :]
         keep[place] = bool(node.tokens) or not node.is_leaf
         if node.parent is not None:
             num_below[node.parent] += keep[place]
@@ -235,6 +256,7 @@ class _Layout:
         self,
         tokens: Sequence[int],
         labels: Sequence[_Label | None],
+        routes: Sequence[bytes],
         parents: tuple[int, ...],
         *,
         member: int,
@@ -245,6 +267,7 @@ class _Layout:
         start = len(pack.tokens_N)
         position = sum(pack.segments[parent].length for parent in parents)
         num_inputs = len(tokens) - 1 if is_leaf else len(tokens)
+        pack.routes_N.extend(routes[:num_inputs])
         above = [pack.segments[parent] for parent in parents if pack.segments[parent].length]
         before = above[-1].start + above[-1].length - 1 if above else None
         for i, (token, label) in enumerate(zip(tokens, labels, strict=True)):
@@ -269,13 +292,15 @@ def _lay_out(forests: Sequence[list[_Node]], shared: int) -> Pack:
     layout = _Layout()
     top: tuple[int, ...] = ()
     if shared:
-        prefix = forests[0][0].tokens[:shared]
-        top = (layout.write(prefix, [None] * shared, (), member=-1, is_leaf=False),)
+        first = forests[0][0]
+        prefix = first.tokens[:shared]
+        top = (layout.write(prefix, [None] * shared, first.routes[:shared], (), member=-1, is_leaf=False),)
     for forest in forests:
         paths: list[tuple[int, ...]] = []
         for place, node in enumerate(forest):
             cut, above = (shared, top) if place == 0 else (0, () if node.parent is None else paths[node.parent])
             tokens, labels = node.tokens[cut:], node.labels[cut:]
-            index = layout.write(tokens, labels, above, member=node.member, is_leaf=node.is_leaf)
+            routes = node.routes[cut:]
+            index = layout.write(tokens, labels, routes, above, member=node.member, is_leaf=node.is_leaf)
             paths.append((*above, index))
     return layout.pack

@@ -67,6 +67,8 @@ class StepProgress(Record, frozen=True, kw_only=True):
     """Tokens older than the bound / all that got a gradient, over the run so far; anything above 0 is an error."""
     generation_idle: float = 0.0
     """Share of wall time since the step before in which no group was being generated."""
+    groups: tuple[str, ...] = ()
+    """Groups that the figures are made of, in the order of consumption."""
     term_shares: dict[str, float] = msgspec.field(default_factory=dict)
     """Term of the reward → its share of the variance of advantages within groups; empty where nothing varied."""
     wall_s: float
@@ -183,6 +185,7 @@ class Meter:
             batch_inflation=num_gradient / self._groups_per_step,
             waste=self.waste(),
             expired_token_share=self._num_expired / max(1, self._num_aged),
+            groups=tuple(group.id for group in self._groups),
             term_shares=dict(term_shares(self._credits)),
             generation_idle=min(1.0, self._take_idle(now) / interval),
             wall_s=wall_s,

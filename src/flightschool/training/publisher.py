@@ -26,7 +26,7 @@ from torch import Tensor
 from flightschool.errors import InfrastructureError
 from flightschool.records import Record, WeightsVersion
 
-__all__ = ["WeightsReader", "WeightsWriter", "block_digest"]
+__all__ = ["WeightsReader", "WeightsWriter", "block_digest", "check_served"]
 
 _HEADER_BYTES = 1 << 20
 _ALIGN = 1 << 20
@@ -143,6 +143,29 @@ class WeightsReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         del self._map  # tensors that still look into it keep the mapping alive
+
+
+@torch.no_grad()
+def check_served(model: torch.nn.Module, state: Mapping[str, Tensor], version: WeightsVersion) -> None:
+    """Raise unless a model holds exactly the bytes of a verified state: what is served has the version's digest.
+
+    Args:
+        model: that an engine computes with.
+        state: as ``WeightsReader.read`` returned it.
+        version: of it.
+
+    Raises:
+        InfrastructureError: a parameter differs.
+    """
+    served = dict(model.named_parameters())
+    wrong = [name for name, tensor in state.items() if not torch.equal(served[name].cpu(), tensor)]
+    if wrong or served.keys() != state.keys():
+        raise InfrastructureError(
+            f"the engine does not serve step {version.step}: {len(wrong)} tensor(s) differ, for instance {wrong[:1]}",
+            where="engine",
+            expected=f"weights with digest {version.digest}",
+            mend="start the run again with --resume",
+        )
 
 
 # ------------------------------------------------------------------------------------------------ layout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,26 +16,21 @@ from flightschool.records import Record
 from flightschool.training.algorithms import MilestonesOf, TurnQuality, milestone_quality
 from flightschool.training.folders import RunFolder, shared_path, write_durably
 from flightschool.training.generation import GenerationStation, GroupRunner, LocalGeneration
-from flightschool.training.journal import Recovery, recover
-from flightschool.training.link import InlineLink, ProcessLink, TrainerLink, trainer_command
+from flightschool.training.incidents import Incidents, NoteCallback
+from flightschool.training.journal import recover
+from flightschool.training.link import InlineLink, Launch, ProcessLink, TrainerLink, launcher, trainer_command
 from flightschool.training.messages import TrainerSpec
 from flightschool.training.orchestrator import Orchestrator, TrainResult
-from flightschool.training.progress import ProgressCallback
+from flightschool.training.preflight import preflight
+from flightschool.training.progress import ProgressCallback, StepProgress
 from flightschool.training.settings import TrainingSettings
+from flightschool.training.source import Rewound
+from flightschool.training.supervisor import supervise
+from flightschool.training.trackers import Trackers
 
-__all__ = ["RunStart", "TaskNotes", "read_run", "resume", "run_incarnation", "train"]
+__all__ = ["RunStart", "TaskNotes", "read_run", "resume", "run_supervised", "train"]
 
 MakeStation = Callable[[TrainingSettings, TrainerSpec], GenerationStation]
-
-
-@dataclass(frozen=True)
-class TaskNotes:
-    """What training must know of tasks beside their attempts."""
-
-    milestones_of: MilestonesOf | None = None
-    """For ``turn_quality = "milestones"``."""
-    untrained: frozenset[str] = frozenset()
-    """Tasks that are watched and give no gradient: canaries, which no honest policy can pass."""
 
 
 class RunStart(Record, frozen=True, kw_only=True):
@@ -51,6 +46,16 @@ class RunStart(Record, frozen=True, kw_only=True):
     """Digest of the audit log's last entry when the run began: the log proves that the freeze came before."""
 
 
+@dataclass(frozen=True)
+class TaskNotes:
+    """What training must know of tasks beside their attempts."""
+
+    milestones_of: MilestonesOf | None = None
+    """For ``turn_quality = "milestones"``."""
+    untrained: frozenset[str] = frozenset()
+    """Tasks that are watched and give no gradient: canaries, which no honest policy can pass."""
+
+
 def train(
     settings: TrainingSettings,
     *,
@@ -59,6 +64,8 @@ def train(
     source: GroupSource,
     runner: GroupRunner,
     progress: ProgressCallback | None = None,
+    note: NoteCallback | None = None,
+    launch: Launch | None = None,
     notes: TaskNotes | None = None,
     engine: EngineSettings | None = None,
     log_head: str = "",
@@ -72,12 +79,13 @@ def train(
         source: of tasks.
         runner: of episodes, with environment and reward; an ``EpisodeRunner``.
         progress: is called after every step.
+        note: is told what failed and was mended.
+        launch: starts the trainer process; the real trainer by default.
         notes: what training must know of tasks beside their attempts.
         engine: what samples; our own in this process by default.
         log_head: digest of the audit log's last entry.
 
     Raises:
-        ConfigError: settings that need notes, and none are given.
         InputError: the folder holds a run already, or the model cannot be used.
         InfrastructureError: trainer or engine died; go on with ``resume``.
     """
@@ -90,6 +98,7 @@ def train(
             mend="go on with --resume, or take another name",
         )
     check_combination(settings)
+    preflight(settings, model)
     start = RunStart(
         run=run_dir.name,
         model=str(model.resolve()),
@@ -98,7 +107,7 @@ def train(
         log_head=log_head,
     )
     write_durably(folder.start, msgspec.json.encode(start))
-    return _run_local(start, run_dir, source, runner, progress, notes)
+    return _run_local(start, run_dir, source, runner, progress, note, launch, notes)
 
 
 def resume(
@@ -107,6 +116,8 @@ def resume(
     source: GroupSource,
     runner: GroupRunner,
     progress: ProgressCallback | None = None,
+    note: NoteCallback | None = None,
+    launch: Launch | None = None,
     notes: TaskNotes | None = None,
 ) -> TrainResult:
     """Go on with a run that was killed or failed; a finished one returns its result.
@@ -116,7 +127,9 @@ def resume(
         source: a *fresh* source, built with the same tasks and seed as at the start.
         runner: as at the start.
         progress: is called after every step.
-        notes: as at the start.
+        note: is told what failed and was mended.
+        launch: starts the trainer process; the real trainer by default.
+        notes: what training must know of tasks beside their attempts.
 
     Raises:
         NotFoundError: the folder holds no run.
@@ -126,7 +139,7 @@ def resume(
     result = RunFolder(run_dir).result
     if result.exists():
         return msgspec.json.decode(result.read_bytes(), type=TrainResult)
-    return _run_local(start, run_dir, source, runner, progress, notes)
+    return _run_local(start, run_dir, source, runner, progress, note, launch, notes)
 
 
 def read_run(run_dir: Path) -> RunStart:
@@ -157,6 +170,8 @@ def _run_local(
     source: GroupSource,
     runner: GroupRunner,
     progress: ProgressCallback | None,
+    note: NoteCallback | None,
+    launch: Launch | None,
     notes: TaskNotes | None,
 ) -> TrainResult:
     def station(settings: TrainingSettings, spec: TrainerSpec) -> GenerationStation:
@@ -168,22 +183,26 @@ def _run_local(
             weights=Path(spec.weights),
             engine=EngineSettings.model_validate_json(start.engine),
             publish_to=run_dir / "published",
+            routing=RunFolder(run_dir).routing,
         )
 
-    return run_incarnation(start, run_dir, source=source, make_station=station, progress=progress, notes=notes)
+    return run_supervised(
+        start, run_dir, source=source, make_station=station, progress=progress, note=note, launch=launch, notes=notes
+    )
 
 
-def run_incarnation(
+def run_supervised(
     start: RunStart,
     run_dir: Path,
     *,
     source: GroupSource,
     make_station: MakeStation,
     progress: ProgressCallback | None = None,
-    command: Sequence[str] | None = None,
+    note: NoteCallback | None = None,
+    launch: Launch | None = None,
     notes: TaskNotes | None = None,
 ) -> TrainResult:
-    """One incarnation with any generation station and any trainer process.
+    """Run with any generation station and any trainer process, until it is done.
 
     Args:
         start: what the run was started with.
@@ -191,19 +210,63 @@ def run_incarnation(
         source: a fresh source; it is moved past what was admitted before.
         make_station: builds generation.
         progress: is called after every step.
-        command: command line of the trainer process; the real trainer by default.
+        note: is told what failed and was mended.
+        launch: starts the trainer process; the real trainer by default.
         notes: what training must know of tasks beside their attempts.
+
+    Raises:
+        InfrastructureError: what failed did so again and again.
     """
     settings = TrainingSettings.model_validate_json(start.settings)
+    folder, rewound = RunFolder(run_dir), Rewound(source)
+    incidents = Incidents(folder.incidents, note)
+    known = notes or TaskNotes()
+    trackers = Trackers(settings, run_dir, start.run, incidents)
+
+    def told(row: StepProgress) -> None:
+        trackers.write(row)
+        if progress is not None:
+            progress(row)
+
+    def fly() -> TrainResult:
+        return _run_incarnation(
+            start, run_dir, settings, rewound, make_station, told, incidents, launch or _launch(settings), known
+        )
+
+    def step_reached() -> int:
+        newest = folder.newest_checkpoint()
+        return newest[1].step if newest else 0
+
+    try:
+        return supervise(
+            fly,
+            step_reached=step_reached,
+            max_restarts=settings.max_restarts,
+            pause=settings.restart_pause_s,
+            incidents=incidents,
+        )
+    finally:
+        trackers.close()
+
+
+def _run_incarnation(
+    start: RunStart,
+    run_dir: Path,
+    settings: TrainingSettings,
+    source: Rewound,
+    make_station: MakeStation,
+    progress: ProgressCallback | None,
+    incidents: Incidents,
+    launch: Launch,
+    notes: TaskNotes,
+) -> TrainResult:
     folder = RunFolder(run_dir)
     folder.prune_checkpoints()
     checkpoint = folder.newest_checkpoint()
     recovery = recover(folder.journal, checkpoint[1] if checkpoint else None, settings.max_staleness)
-    for _ in range(recovery.next_ordinal):
-        source.next_task()
+    source.rewind(recovery.next_ordinal)
     for old in range(recovery.incarnation):
         shared_path(run_dir, old).unlink(missing_ok=True)
-    weights = shared_path(run_dir, recovery.incarnation)
     spec = TrainerSpec(
         run=start.run,
         incarnation=recovery.incarnation,
@@ -211,48 +274,38 @@ def run_incarnation(
         model=start.model,
         checkpoint=str(checkpoint[0]) if checkpoint else "",
         run_dir=str(run_dir),
-        weights=str(weights),
+        weights=str(shared_path(run_dir, recovery.incarnation)),
         settings=start.settings,
     )
 
+    quality = _quality(settings, notes)
+
     async def run() -> TrainResult:
-        link = _link(settings, folder, command)
+        link = _link(settings, folder, launch)
         station: GenerationStation | None = None
         try:
             station = make_station(settings, spec)
-            return await _orchestrate(settings, spec, source, station, link, recovery, progress, notes or TaskNotes())
+            orchestrator = Orchestrator(
+                settings,
+                spec,
+                source=source,
+                make_group=station.make_group,
+                link=link,
+                apply_weights=station.apply_weights,
+                recovery=recovery,
+                progress=progress,
+                incidents=incidents,
+                quality=quality,
+                untrained=notes.untrained,
+            )
+            return await orchestrator.run()
         finally:
             if station is not None:
                 await station.close()
             await link.close()
-            weights.unlink(missing_ok=True)
+            Path(spec.weights).unlink(missing_ok=True)
 
     return asyncio.run(run())
-
-
-async def _orchestrate(
-    settings: TrainingSettings,
-    spec: TrainerSpec,
-    source: GroupSource,
-    station: GenerationStation,
-    link: TrainerLink,
-    recovery: Recovery,
-    progress: ProgressCallback | None,
-    notes: TaskNotes,
-) -> TrainResult:
-    orchestrator = Orchestrator(
-        settings,
-        spec,
-        source=source,
-        make_group=station.make_group,
-        link=link,
-        apply_weights=station.apply_weights,
-        recovery=recovery,
-        progress=progress,
-        quality=_quality(settings, notes),
-        untrained=notes.untrained,
-    )
-    return await orchestrator.run()
 
 
 def _quality(settings: TrainingSettings, notes: TaskNotes) -> TurnQuality | None:
@@ -268,9 +321,13 @@ def _quality(settings: TrainingSettings, notes: TaskNotes) -> TurnQuality | None
     return milestone_quality(notes.milestones_of)
 
 
-def _link(settings: TrainingSettings, folder: RunFolder, command: Sequence[str] | None) -> TrainerLink:
+def _launch(settings: TrainingSettings) -> Launch:
+    return launcher(trainer_command(), settings.num_threads)
+
+
+def _link(settings: TrainingSettings, folder: RunFolder, launch: Launch) -> TrainerLink:
     if settings.separate_process:
-        return ProcessLink(command or trainer_command(), num_threads=settings.num_threads, log=folder.log)
+        return ProcessLink(launch, log=folder.log, hang_s=settings.hang_s)
     from flightschool.training.server import Server
     from flightschool.training.trainer_process import build_torch_trainer
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from flightschool.config import Settings
 
@@ -18,6 +18,8 @@ __all__ = ["TrainingSettings"]
 
 class TrainingSettings(Settings):
     """Settings of one run; the table ``[training]`` of a configuration file."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     algorithm: Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "dapo", "gspo", "cispo", "decoupled_ppo"] = "grpo"
     """How rewards of a group become advantages (see ``algorithms``)."""
@@ -33,6 +35,16 @@ class TrainingSettings(Settings):
     trained_layers: int | None = Field(default=None, ge=1)
     """Topmost layers that are trained, with the final norm; embeddings and all layers below stay as they are. None
     trains everything. Half of the layers cost a third less time and memory."""
+    lora_rank: int = Field(default=0, ge=0)
+    """Rank of the low-rank change that is trained on every linear layer (see ``lora``); 0 trains the weights."""
+    lora_alpha: float | None = Field(default=None, gt=0.0)
+    """Its scale times the rank; None: twice the rank."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What trainer and engine compute in. ``bfloat16`` keeps float32 masters of what trains."""
+    gradient_checkpointing: bool = False
+    """Whether layers are computed again in the backward pass instead of kept: a third more time, far less memory."""
+    routing_replay: bool = True
+    """Whether a mixture of experts is trained with the experts that generation chose."""
     group_size: int = Field(default=8, ge=2)
     """Attempts at one task that are compared with one another."""
     trained_members: int | None = Field(default=None, ge=2)
@@ -132,8 +144,22 @@ class TrainingSettings(Settings):
     """Threads of each of the two stations."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Where trainer and engine compute."""
+    hang_s: float = Field(default=1800.0, gt=0.0)
+    """Seconds after which a trainer that does not answer is taken to hang: it is made to write its stack, and ended."""
+    group_limit_s: float | None = Field(default=1800.0, gt=0.0)
+    """Seconds that a group may take before it is begun anew; no straggler holds the step for longer. None: for ever."""
+    max_restarts: int = Field(default=3, ge=0)
+    """Tries that a failed group gets, and restarts that lost processes get, as long as nothing goes forward between."""
+    restart_pause_s: float = Field(default=1.0, ge=0.0)
+    """Pause before the first try after a failure; doubles each time."""
+    num_trainers: int = Field(default=1, ge=1)
+    """Processes that weights, gradients and optimizer are sharded over (FSDP2); on ``cuda`` a device each."""
+    publication: Literal["shared_memory", "safetensors", "broadcast", "cuda_ipc"] = "shared_memory"
+    """How weights reach the engine (see ``publication``)."""
     separate_process: bool = True
     """Whether the trainer has a process of its own; False is possible in ``sync`` mode only."""
+    trackers: tuple[Literal["tensorboard", "trackio", "opentelemetry"], ...] = ("tensorboard",)
+    """Where figures go beside ``metrics.jsonl`` (see ``trackers``)."""
     seed: int = 0
     """Seed of task order, episodes and noise."""
     time_limit_s: float | None = Field(default=None, gt=0.0)
@@ -148,6 +174,24 @@ class TrainingSettings(Settings):
     def _rising(self) -> TrainingSettings:
         if self.first_temperature > self.temperature:
             raise ValueError("initial_temperature of at most temperature: it only rises")
+        return self
+
+    @model_validator(mode="after")
+    def _possible_sizes(self) -> TrainingSettings:
+        if self.max_new_tokens >= self.max_context:
+            raise ValueError(f"max_new_tokens below max_context ({self.max_context}): a prompt needs room too")
+        if self.trained_members is not None and self.trained_members > self.group_size:
+            raise ValueError(f"trained_members of at most group_size ({self.group_size})")
+        return self
+
+    @model_validator(mode="after")
+    def _sharded_as_it_can(self) -> TrainingSettings:
+        if self.num_trainers > 1 and (self.lora_rank or self.dtype != "float32" or not self.separate_process):
+            raise ValueError("num_trainers 1 with lora_rank, bfloat16 or without a process of the trainer's own")
+        if self.publication == "broadcast" and not self.separate_process:
+            raise ValueError("publication 'broadcast' with a process of the trainer's own: both ends must meet")
+        if self.publication == "cuda_ipc" and not self.device.startswith("cuda"):
+            raise ValueError("publication 'cuda_ipc' only with device 'cuda'")
         return self
 
     @model_validator(mode="after")

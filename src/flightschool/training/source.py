@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from flightschool.digest import derive_random
 from flightschool.errors import GateError, InputError
+from flightschool.protocols import GroupSource
 from flightschool.records import EpisodeGroup, Split, Task
 
-__all__ = ["PoolSource"]
+__all__ = ["PoolSource", "Rewound"]
 
 
 class PoolSource:
@@ -94,3 +95,36 @@ class PoolSource:
             offset = random.random()
             due += [((turn + offset) / len(members), task) for turn, task in enumerate(members)]
         return [task for _, task in sorted(due, key=lambda row: row[0])]
+
+
+class Rewound:
+    """A source that can be gone through again from any place: tasks that were taken are remembered.
+
+    Args:
+        source: a fresh source.
+    """
+
+    def __init__(self, source: GroupSource) -> None:
+        self._source = source
+        self._taken: list[Task] = []
+        self._place = 0
+
+    def rewind(self, place: int) -> None:
+        """Go on with the task of this ordinal; a source that ends before it gives none."""
+        while len(self._taken) < place and (task := self._source.next_task()) is not None:
+            self._taken.append(task)
+        self._place = place
+
+    def next_task(self) -> Task | None:
+        """The task at this place, or None when the source is dry."""
+        if self._place >= len(self._taken):
+            fresh = self._source.next_task()
+            if fresh is None:
+                return None
+            self._taken.append(fresh)
+        self._place += 1
+        return self._taken[self._place - 1]
+
+    def report(self, group: EpisodeGroup) -> None:
+        """Told on."""
+        self._source.report(group)

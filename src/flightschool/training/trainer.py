@@ -12,7 +12,9 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -20,23 +22,28 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from flightschool.engines import Transformer
-from flightschool.engines.folders import LoadedModel, load_model, save_model
+from flightschool.engines.experts import ReplayedRouting
+from flightschool.engines.folders import LoadedModel, load_model, read_state, save_model
 from flightschool.engines.grammar import GrammarBook
 from flightschool.errors import TokenContractError
 from flightschool.records import WeightsVersion
+from flightschool.rollouts.routes import routes_of
 from flightschool.training.algorithms import LossShape, algorithm_of
-from flightschool.training.folders import durable_folder
+from flightschool.training.folders import BlobFolder, RunFolder, durable_folder
 from flightschool.training.loss import LossSums, Members, policy_loss, score_tokens
 from flightschool.training.messages import Accumulated, Manifest, Stepped, StepStats, TrainerSpec, TrainGroup
 from flightschool.training.packing import Pack, pack_group
-from flightschool.training.publisher import WeightsWriter
+from flightschool.training.publication import make_sink
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.shared_prefix import SharedPrefixAttention
 from flightschool.training.staleness import check_bound, check_fresh
 from flightschool.training.supports import SupportMasks
+from flightschool.training.weights import Weights, make_weights
 
 __all__ = ["PackTensors", "TorchTrainer", "head_losses", "score_all", "trained_names", "warmed_up"]
 
+WEIGHTS_FILE = "model.safetensors"
+"""Of a checkpoint: what ``Weights.state`` gives."""
 HEAD_CHUNK = 128
 """Positions that go through the output head at once: [128, vocabulary] in float32."""
 
@@ -97,6 +104,9 @@ class TorchTrainer:
         ModelFolderError: the model cannot be loaded.
     """
 
+    _fused = True
+    """Whether the optimizer's step is one kernel."""
+
     def __init__(self, spec: TrainerSpec) -> None:
         self.settings = TrainingSettings.model_validate_json(spec.settings)
         torch.set_num_threads(self.settings.num_threads)
@@ -104,23 +114,34 @@ class TorchTrainer:
         self._spec = spec
         self._run_dir = Path(spec.run_dir)
         self._device = torch.device(self.settings.device)
-        self._loaded: LoadedModel = load_model(spec.model, device=self._device)
-        self.model = self._loaded.model
+        self._dtype: torch.dtype = getattr(torch, self.settings.dtype)
+        self._loaded: LoadedModel = load_model(spec.model, device=self._device, dtype=self._dtype)
+        self.model = self._prepared(self._loaded.model)
+        self.model.checkpointing = self.settings.gradient_checkpointing
         self._book = GrammarBook(self._loaded.tokenizer, self._loaded.config.vocab)
         self._parameters = dict(self.model.named_parameters())
-        trained = trained_names(self._parameters, self._loaded.config.num_layers, self.settings.trained_layers)
-        for name, parameter in self._parameters.items():
-            parameter.requires_grad_(name in trained)
+        self._weights = self._make_weights()
         self._optimizer = torch.optim.AdamW(
-            [self._parameters[name] for name in trained], lr=self.settings.learning_rate, weight_decay=0.0, fused=True
+            self._weights.trained, lr=self.settings.learning_rate, weight_decay=0.0, fused=self._fused
         )
         self._algorithm = algorithm_of(self.settings)
+        read = lru_cache(maxsize=2)(BlobFolder(RunFolder(self._run_dir).routing).get)  # an attempt's spans share one
+        replays = self._loaded.config.num_experts > 0 and self.settings.routing_replay
+        self._routes = (lambda reference: routes_of(reference, read)) if replays else None
         self._reference = self._load_reference()
         self.step_number = spec.step
         if spec.checkpoint:
             self._restore(Path(spec.checkpoint))
-        self._writer = WeightsWriter(Path(spec.weights), self._parameters) if spec.weights else None
+        self._writer = make_sink(self.settings, Path(spec.weights), self._parameters) if spec.weights else None
         self._clear()
+
+    def _prepared(self, model: Transformer) -> Transformer:
+        return model
+
+    def _make_weights(self) -> Weights:
+        trained = trained_names(self._parameters, self._loaded.config.num_layers, self.settings.trained_layers)
+        base = read_state(self._spec.model) if self.settings.lora_rank else {}
+        return make_weights(self.model, trained, self.settings, base.__getitem__)
 
     @property
     def num_parameters(self) -> int:
@@ -141,14 +162,8 @@ class TorchTrainer:
             TokenContractError: a completion is not token-exact, or too old for the coming step.
         """
         started = time.perf_counter()
-        for member in group.members:
-            check_bound(
-                member.spans,
-                where=f"{group.id} {member.attempt}",
-                version=self.step_number,
-                max_staleness=self.settings.max_staleness,
-            )
-        packs = pack_group(group, newest_step=self.step_number, max_tokens=self.settings.max_pack_tokens)
+        self._check_age(group)
+        packs = self._packs(group)
         before = self._sums.num_tokens
         for pack in packs:
             self._sums.add(self._backward(pack))
@@ -166,25 +181,47 @@ class TorchTrainer:
             seconds=seconds,
         )
 
+    def _check_age(self, group: TrainGroup) -> None:
+        for member in group.members:
+            check_bound(
+                member.spans,
+                where=f"{group.id} {member.attempt}",
+                version=self.step_number,
+                max_staleness=self.settings.max_staleness,
+            )
+
+    def _packs(self, group: TrainGroup) -> list[Pack]:
+        return pack_group(
+            group, newest_step=self.step_number, max_tokens=self.settings.max_pack_tokens, routes=self._routes
+        )
+
     def _backward(self, pack: Pack) -> LossSums:
         tokens_N = torch.tensor(pack.tokens_N, dtype=torch.long, device=self._device)
         positions_N = torch.tensor(pack.positions_N, dtype=torch.long, device=self._device)
-        hidden_ND = self.model(tokens_N, positions_N, SharedPrefixAttention(pack, self._device))
+        routing = None
+        if self._routes is not None:
+            routing = ReplayedRouting(pack.routes_N, self._loaded.config, self._device)
+            self._num_replayed += routing.num_replayed
+        hidden_ND = self.model(tokens_N, positions_N, SharedPrefixAttention(pack, self._device), routing)
         # The head works on a leaf of its own: its chunks go backward one by one, the body once at the end.
         leaf_ND = hidden_ND.detach().requires_grad_(True)
         targets = PackTensors.of(pack, self._device, self._book)
         if self._reference is not None:
             targets = replace(targets, reference_M=self._reference_logprobs(tokens_N, positions_N, pack, targets))
-        sums = head_losses(self.model.logits, leaf_ND, targets, self._algorithm.shape)
+        sums = self._head(leaf_ND, targets)
         if leaf_ND.grad is not None:
             torch.autograd.backward(hidden_ND, leaf_ND.grad)
+        self._weights.collect()
         return sums
+
+    def _head(self, leaf_ND: Tensor, targets: PackTensors) -> LossSums:
+        return head_losses(self.model.logits, leaf_ND, targets, self._algorithm.shape)
 
     def _load_reference(self) -> Transformer | None:
         kl = self._algorithm.shape.kl
         if kl.weight == 0.0 or kl.reference == "sampling":
             return None
-        return load_model(self._spec.model, device=self._device).model.requires_grad_(False)
+        return load_model(self._spec.model, device=self._device, dtype=self._dtype).model.requires_grad_(False)
 
     @torch.no_grad()
     def _reference_logprobs(self, tokens_N: Tensor, positions_N: Tensor, pack: Pack, targets: PackTensors) -> Tensor:
@@ -209,8 +246,8 @@ class TorchTrainer:
             where=f"step {self.step_number}",
         )
         denominator = self._step_denominator() * self._advantage_scale()
-        gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
-        norm = float(torch.nn.utils.get_total_norm(gradients)) / denominator if gradients else 0.0
+        gradients = [tensor.grad for tensor in self._weights.trained if tensor.grad is not None]
+        norm = self._total_norm(gradients) / denominator if gradients else 0.0
         version = None
         if math.isfinite(norm) and math.isfinite(self._sums.loss):
             scale = min(1.0, self.settings.max_grad_norm / (norm + 1e-6)) / denominator
@@ -218,6 +255,7 @@ class TorchTrainer:
             for group in self._optimizer.param_groups:
                 group["lr"] = rate * warmed_up(self.settings, self.step_number)
             self._optimizer.step()
+            self._weights.follow()
             self.step_number += 1
             version = self.publish()
         else:
@@ -225,6 +263,9 @@ class TorchTrainer:
         stats = self._stats(norm, denominator, self._seconds + time.perf_counter() - started)
         self._clear()
         return Stepped(version=version, stats=stats)
+
+    def _total_norm(self, gradients: list[Tensor]) -> float:
+        return float(torch.nn.utils.get_total_norm(gradients))
 
     def _step_denominator(self) -> float:
         match self._algorithm.shape.denominator:
@@ -261,16 +302,17 @@ class TorchTrainer:
             fresh_mismatch=sums.fresh_mismatch / max(1.0, sums.num_fresh),
             stale_mismatch=sums.stale_mismatch / max(1.0, sums.num_stale),
             max_abs_mismatch=sums.max_abs_mismatch,
+            replayed_share=self._num_replayed / max(1, self._num_forward),
             seconds=seconds,
         )
 
     def _clear(self) -> None:
-        for parameter in self._parameters.values():  # kept and zeroed: fresh pages cost more than a memset
-            if parameter.grad is not None:
-                parameter.grad.zero_()
+        for tensor in self._weights.trained:  # kept and zeroed: fresh pages cost more than a memset
+            if tensor.grad is not None:
+                tensor.grad.zero_()
         self._sums = LossSums()
         self._groups: list[TrainGroup] = []
-        self._num_members = self._num_forward = 0
+        self._num_members = self._num_forward = self._num_replayed = 0
         self._seconds = self._square_advantages = 0.0
 
     def _keep_batch(self) -> None:
@@ -283,23 +325,28 @@ class TorchTrainer:
 
     def save(self, directory: Path, manifest: Manifest) -> None:
         """A checkpoint: weights, optimizer and manifest by one rename."""
-        with durable_folder(directory) as fresh:
-            save_file(
-                {k: v.detach().cpu().contiguous() for k, v in self._parameters.items()}, fresh / "model.safetensors"
-            )
-            torch.save(self._optimizer.state_dict(), fresh / "optimizer.pt")
-            (fresh / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+        write_checkpoint(directory, self._weights.state(), self._optimizer.state_dict(), manifest)
 
     def export(self, directory: Path) -> str:
         """Write the model as a Hugging Face folder; returns its digest."""
         return save_model(self._loaded, directory)
 
     def _restore(self, directory: Path) -> None:
-        state = load_file(directory / "model.safetensors")
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                parameter.copy_(state[name])
-        self._optimizer.load_state_dict(torch.load(directory / "optimizer.pt", weights_only=True))
+        self._weights.restore(load_file(directory / WEIGHTS_FILE))
+        self._load_optimizer(torch.load(directory / "optimizer.pt", weights_only=True))
+
+    def _load_optimizer(self, state: dict[str, Any]) -> None:
+        self._optimizer.load_state_dict(state)
+
+
+def write_checkpoint(
+    directory: Path, weights: dict[str, Tensor], optimizer: dict[str, Any], manifest: Manifest
+) -> None:
+    """Weights, optimizer and manifest become a checkpoint by one rename."""
+    with durable_folder(directory) as fresh:
+        save_file(weights, fresh / WEIGHTS_FILE)
+        torch.save(optimizer, fresh / "optimizer.pt")
+        (fresh / "manifest.json").write_bytes(msgspec.json.encode(manifest))
 
 
 def warmed_up(settings: TrainingSettings, step: int) -> float:
@@ -315,8 +362,9 @@ def trained_names(names: Iterable[str], num_layers: int, trained_layers: int | N
         num_layers: layers of the model.
         trained_layers: how many of them are trained; None or more than there are: everything.
     """
+    names = [name for name in names if not name.endswith("e_score_correction_bias")]  # balances load, no gradient
     if trained_layers is None or trained_layers >= num_layers:
-        return list(names)
+        return names
     first = num_layers - trained_layers
     layer = re.compile(r"^model\.layers\.(\d+)\.")
     matches = ((name, layer.match(name)) for name in names)

@@ -6,6 +6,7 @@ closed, and, even in the middle of a long computation, when the parent is gone.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 import threading
@@ -14,8 +15,10 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from flightschool.training.link import HANG_SIGNAL
 from flightschool.training.messages import TrainerSpec
 from flightschool.training.server import TrainerCore, serve
+from flightschool.training.settings import TrainingSettings
 
 __all__ = ["ORPHANED", "build_torch_trainer", "die_with", "main"]
 
@@ -44,6 +47,10 @@ def die_with(parent: int, last_will: Callable[[], None] | None = None) -> None:
 
 def build_torch_trainer(spec: TrainerSpec) -> TrainerCore:
     """The real trainer; torch is imported here, after the number of threads was set by the environment."""
+    if TrainingSettings.model_validate_json(spec.settings).num_trainers > 1:
+        from flightschool.training.sharded_lead import ShardedTrainer
+
+        return ShardedTrainer(spec)
     from flightschool.training.trainer import TorchTrainer
 
     return TorchTrainer(spec)
@@ -64,6 +71,7 @@ def main(arguments: list[str]) -> None:
             path.unlink(missing_ok=True)
 
     die_with(parent, remove)
+    faulthandler.register(HANG_SIGNAL, all_threads=True)
     try:
         serve(Connection(descriptor), build)
     finally:

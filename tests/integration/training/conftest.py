@@ -10,7 +10,7 @@ from flightschool.engines import TransformerConfig
 @pytest.fixture(scope="session")
 def tiny_config() -> TransformerConfig:
     return TransformerConfig(
-        vocab=300, hidden=32, intermediate=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, eos_token_ids=(1,)
+        vocab=300, hidden=32, intermediate=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8
     )
 
 

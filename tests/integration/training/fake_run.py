@@ -1,7 +1,8 @@
 """A run without torch: ``fake_run.py RUN_DIR NUM_TASKS MODE [SECONDS [FAULT]]``. Groups take random time and tokens.
 
 ``FAULT`` makes generation lie: ``shuffle`` reverses the version tags of a completion, ``lag`` samples under the version
-before the published one and says so.
+before the published one and says so. Or fail: ``straggler`` never ends the group of one task and one
+member of another, ``flaky`` breaks the first try at a third.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ import asyncio
 import json
 import random
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from flightschool.digest import derive_random
+from flightschool.errors import InfrastructureError
 from flightschool.records import (
     Attempt,
     EndReason,
@@ -26,8 +32,14 @@ from flightschool.records import (
     VersionRun,
     WeightsVersion,
 )
-from flightschool.training import GenerationStation, PoolSource, RunStart, TrainingSettings, run_incarnation
+from flightschool.training import GenerationStation, PoolSource, RunStart, TrainingSettings, run_supervised
+from flightschool.training.dispatcher import Part
+from flightschool.training.link import Launch, launcher
 from flightschool.training.messages import TrainerSpec
+from flightschool.training.server import serve as serve_trainer
+
+sys.path[:0] = [str(Path(__file__).parents[3])] if __name__ == "__main__" else []
+from tests.integration.training.fake_trainer import ListTrainer  # noqa: E402
 
 HERE = Path(__file__).parent
 
@@ -46,12 +58,25 @@ class FakeGeneration:
         pass
 
     async def make_group(
-        self, task: Task, group: str, admitted_step: int, seed: int, temperature: float
+        self, task: Task, group: str, admitted_step: int, seed: int, temperature: float, part: Part
     ) -> EpisodeGroup:
         chance = derive_random("fake", seed)
+        if self._fault == "straggler" and task.id == "t7":
+            await asyncio.sleep(3600)
+        if self._fault == "flaky" and task.id == "t5" and "-" not in group:
+            raise InfrastructureError("the world broke", where="test")
         flat = chance.random() < 0.2
-        members = await asyncio.gather(*(self._member(group, index, seed, flat) for index in range(3)))
+        members = await asyncio.gather(*(self._known_or_made(part, group, index, seed, flat) for index in range(3)))
         return EpisodeGroup(id=group, task=task.id, size=3, members=tuple(members), admitted_step=admitted_step)
+
+    async def _known_or_made(self, part: Part, group: str, index: int, seed: int, flat: bool) -> Attempt:
+        if index in part.known:
+            return part.known[index]
+        if self._fault == "straggler" and group.startswith("g000009") and index == 2:
+            await asyncio.sleep(3600)
+        attempt = await self._member(group, index, seed, flat)
+        part.keep(attempt)
+        return attempt
 
     async def _member(self, group: str, index: int, seed: int, flat: bool) -> Attempt:
         chance = derive_random("member", seed, index)
@@ -80,7 +105,7 @@ class FakeGeneration:
                     id=1,
                     parent=0,
                     kind=SpanKind.COMPLETION,
-                    token_ids_T=(2,) * len(steps),
+                    token_ids_T=tuple(chance.randrange(2, 1 << 30) for _ in steps),
                     logprobs_T=(-1.0,) * len(steps),
                     versions=runs,
                 ),
@@ -97,8 +122,8 @@ class FakeGeneration:
         )
 
 
-def main(run_dir: Path, num_tasks: int, mode: str, seconds: float, fault: str) -> None:
-    settings = TrainingSettings.model_validate(
+def settings_of(mode: str, num_restarts: int = 1000) -> TrainingSettings:
+    return TrainingSettings.model_validate(
         {
             "mode": mode,
             "num_steps": 10_000,
@@ -107,33 +132,52 @@ def main(run_dir: Path, num_tasks: int, mode: str, seconds: float, fault: str) -
             "max_inflight_groups": 4,
             "checkpoint_every": 2,
             "max_staleness": 1,
+            "max_restarts": num_restarts,
+            "restart_pause_s": 0.0,
         }
     )
+
+
+def fly(run_dir: Path, arguments: dict[str, Any], launch: Launch) -> dict[str, Any]:
+    """The whole run; a folder with a run in it is gone on with."""
+    settings = settings_of(arguments.get("mode", "async"), arguments.get("max_restarts", 1000))
+    settings = settings.model_copy(update=arguments.get("settings", {}))
     tasks = [
-        Task(id=f"t{i}", family=f"f{i}", stratum="s", instruction="x", initial_state="y") for i in range(num_tasks)
+        Task(id=f"t{i}", family=f"f{i}", stratum="s", instruction="x", initial_state="y")
+        for i in range(arguments["num_tasks"])
     ]
 
     def station(settings: TrainingSettings, spec: TrainerSpec) -> GenerationStation:
-        return FakeGeneration(seconds, fault)
+        return FakeGeneration(arguments.get("seconds", 0.001), arguments.get("fault", ""))
 
-    result = run_incarnation(
-        RunStart(run="fake", model="none", settings=settings.model_dump_json()),
+    start = RunStart(run="fake", model="none", settings=settings.model_dump_json())
+    (run_dir / "run.json").write_bytes(msgspec.json.encode(start))
+    result = run_supervised(
+        start,
         run_dir,
         source=PoolSource(tasks, seed=random.Random(0).getrandbits(16), num_rounds=1),
         make_station=station,
-        command=[sys.executable, str(HERE / "fake_trainer.py")],
+        launch=launch,
     )
-    sys.stdout.write(
-        json.dumps(
-            {
-                "stopped": result.stopped,
-                "consumed": list(result.manifest.consumed),
-                "incarnation": result.manifest.incarnation,
-                "max_staleness": result.max_staleness,
-                "length_bias": result.length_bias,
-            }
-        )
-    )
+    return {
+        "stopped": result.stopped,
+        "consumed": list(result.manifest.consumed),
+        "incarnation": result.manifest.incarnation,
+        "max_staleness": result.max_staleness,
+        "length_bias": result.length_bias,
+    }
+
+
+def serve(connection: Connection) -> None:
+    """The fake trainer at the other end."""
+    serve_trainer(connection, ListTrainer)
+
+
+def main(run_dir: Path, num_tasks: int, mode: str, seconds: float, fault: str) -> None:
+    run_dir.mkdir(parents=True, exist_ok=True)
+    launch = launcher([sys.executable, str(HERE / "fake_trainer.py")], 1)
+    arguments = {"num_tasks": num_tasks, "mode": mode, "seconds": seconds, "fault": fault}
+    sys.stdout.write(json.dumps(fly(run_dir, arguments, launch)))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import sys
 import time
@@ -12,6 +13,7 @@ import msgspec
 
 from flightschool.records import WeightsVersion
 from flightschool.training.folders import durable_folder
+from flightschool.training.link import HANG_SIGNAL
 from flightschool.training.messages import Accumulated, Manifest, Stepped, StepStats, TrainerSpec, TrainGroup
 from flightschool.training.server import serve
 from flightschool.training.trainer_process import die_with
@@ -34,14 +36,14 @@ class ListTrainer:
         return WeightsVersion(run=self._spec.run, incarnation=self._spec.incarnation, step=self._step)
 
     def accumulate(self, group: TrainGroup) -> Accumulated:
-        time.sleep(SECONDS_A_GROUP)
+        time.sleep(3600 if (Path(self._spec.run_dir) / "hang").exists() else SECONDS_A_GROUP)
         self._pending.append(group)
         return Accumulated(num_forward_tokens=1, num_trained_tokens=1, seconds=SECONDS_A_GROUP)
 
     def step(self) -> Stepped:
         for group in self._pending:
             oldest = min(r.step for m in group.members for s in m.spans for r in s.versions)
-            self._trained.append([group.id, self._step - oldest])
+            self._trained.append([group.id, self._step, self._step - oldest])
         self._pending = []
         self._step += 1
         return Stepped(version=self.publish(), stats=NO_STATS)
@@ -76,4 +78,5 @@ NO_STATS = StepStats(
 if __name__ == "__main__":
     descriptor, parent = (int(argument) for argument in sys.argv[1:])
     die_with(parent)
+    faulthandler.register(HANG_SIGNAL, all_threads=True)
     serve(Connection(descriptor), ListTrainer)

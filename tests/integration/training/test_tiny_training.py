@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,24 +9,21 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
+from tests.integration.training.bandit import BanditRunner
 
-from flightschool.engines import load_model
+from flightschool.engines import CausalAttention, load_model
 from flightschool.errors import ConfigError, InfrastructureError, InputError
-from flightschool.perturbation import FaultProfile
 from flightschool.records import (
     Attempt,
     Effect,
-    EndReason,
     EpisodeGroup,
     GroupState,
     Message,
     Milestone,
     MilestoneCheck,
-    Outcome,
-    Reward,
     SpanKind,
     Task,
-    Timings,
     ToolCall,
     ToolEvent,
     ToolResult,
@@ -37,68 +33,11 @@ from flightschool.training import PoolSource, TaskNotes, TrainingSettings, Train
 from flightschool.training.credits import read_credits
 from flightschool.training.folders import RunFolder
 from flightschool.training.journal import Finished, read_journal
+from flightschool.training.model_export import export_model
 from flightschool.training.progress import StepProgress
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 TASKS = [Task(id=f"t{i}", family=f"f{i}", stratum="s", instruction=f"go {i}", initial_state="") for i in range(3)]
-
-
-class BanditRunner:
-    """One turn; the outcome is the share of sampled tokens with an even id, plus ``bonus`` (1: everyone succeeds)."""
-
-    def __init__(self, die_after: int = 1 << 30, bonus: float = 0.0) -> None:
-        self.num_groups = 0
-        self._die_after = die_after
-        self._bonus = bonus
-
-    async def group(
-        self,
-        task: Task,
-        policy: Policy,
-        *,
-        size: int,
-        group: str,
-        admitted_step: int,
-        seed: int,
-        weather_profile: FaultProfile | None = None,
-    ) -> EpisodeGroup:
-        self.num_groups += 1
-        if self.num_groups > self._die_after:
-            raise InfrastructureError("the world broke", where="test")
-        members = await asyncio.gather(*(self._attempt(task, policy, group, index, seed) for index in range(size)))
-        return EpisodeGroup(id=group, task=task.id, size=size, members=tuple(members), admitted_step=admitted_step)
-
-    async def _attempt(self, task: Task, policy: Policy, group: str, index: int, seed: int) -> Attempt:
-        endpoint = policy.endpoint(task, seed + index, group)
-        with contextlib.suppress(EpisodeEndError):  # cut at the token limit, as a random model mostly is
-            await endpoint.complete([Message(role="user", content=task.instruction)], ())
-        spans = endpoint.spans()
-        endpoint.close()
-        sampled = [token for span in spans if span.kind is SpanKind.COMPLETION for token in span.token_ids_T]
-        share = sum(token % 2 == 0 for token in sampled) / len(sampled) + self._bonus
-        return Attempt(
-            id=f"{group}:{index}",
-            run="r",
-            group=group,
-            index=index,
-            number=0,
-            environment="bandit",
-            environment_digest="",
-            task=task.id,
-            task_digest="",
-            policy=policy.name,
-            seed=seed,
-            spans=spans,
-            messages=(),
-            events=(),
-            outcome=Outcome.SCORED,
-            reason=EndReason.FINISHED,
-            cause="policy",
-            verdict=None,
-            reward=Reward(outcome=share, process=0.0, latency=0.0, gate=1.0, total=share),
-            end_state="",
-            timings=Timings(virtual_ms=0.0),
-        )
 
 
 def settings(**fields: Any) -> TrainingSettings:
@@ -158,7 +97,7 @@ def test_two_synchronous_runs_are_equal_byte_for_byte(tiny_folder: Path, tmp_pat
 
 
 def test_a_failed_run_says_why_and_goes_on(tiny_folder: Path, tmp_path: Path) -> None:
-    fields = {"mode": "sync", "checkpoint_every": 1}
+    fields = {"mode": "sync", "checkpoint_every": 1, "max_restarts": 0}
     with pytest.raises(InfrastructureError, match="the world broke"):
         run(tmp_path / "run", tiny_folder, fields, BanditRunner(die_after=5))
     with pytest.raises(InputError, match="exists"):
@@ -280,3 +219,37 @@ def test_watched_groups_are_consumed_and_teach_nothing(tiny_folder: Path, tmp_pa
     states = {row.task: row.state for row in rows}
     assert states["t1"] is GroupState.ZERO_ADVANTAGE
     assert {states["t0"], states["t2"]} == {GroupState.COMPLETE}
+
+
+def test_a_low_rank_run_in_bf16_serves_what_it_trained_and_exports_it(tiny_folder: Path, tmp_path: Path) -> None:
+    fields = {"mode": "sync", "num_steps": 3, "lora_rank": 4, "dtype": "bfloat16", "checkpoint_every": 1}
+    _, rows = run(tmp_path / "run", tiny_folder, fields)
+    assert max(row.stats.fresh_mismatch for row in rows) < 0.03
+    for step in (None, 2):
+        folder = tmp_path / f"model-{step}"
+        export_model(tmp_path / "run", folder, step)
+        loaded = load_model(folder, dtype=torch.bfloat16).model
+        before = load_model(tiny_folder, dtype=torch.bfloat16).model
+        moved = [not torch.equal(a, b) for a, b in zip(loaded.parameters(), before.parameters(), strict=True)]
+        assert any(moved)
+        assert not all(moved)
+    final = load_model(tmp_path / "run" / "model")
+    assert final.digest == load_model(tmp_path / "model-None").digest
+
+
+def test_an_exported_model_has_the_same_logits_elsewhere(tiny_folder: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed; it is only an oracle")
+    run(tmp_path / "run", tiny_folder, {"mode": "sync", "num_steps": 2, "lora_rank": 2})
+    export_model(tmp_path / "run", tmp_path / "served")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "served", dtype=torch.float32).eval()
+    ours = load_model(tmp_path / "served").model
+    tokens = torch.randint(0, 256, (25,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        mine = ours.logits(ours(tokens, torch.arange(25), CausalAttention([25])))
+        torch.testing.assert_close(mine, theirs(tokens[None]).logits[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("publication", ["safetensors", "broadcast"])
+def test_a_run_publishes_in_other_ways(tiny_folder: Path, tmp_path: Path, publication: str) -> None:
+    _, rows = run(tmp_path / "run", tiny_folder, {"mode": "sync", "num_steps": 2, "publication": publication})
+    assert max(row.stats.max_abs_mismatch for row in rows) < 1e-4

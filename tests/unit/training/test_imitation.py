@@ -16,9 +16,9 @@ from flightschool.engines import CausalAttention, load_model
 from flightschool.errors import InputError, TokenContractError
 from flightschool.records import Attempt, EpisodeGroup, SpanKind, TokenSpan
 from flightschool.training import ALGORITHMS, TermWeights, TrainingSettings
+from flightschool.training.crediting import train_group
 from flightschool.training.imitation import ImitationSettings, _batches, imitate
 from flightschool.training.messages import TrainGroup, TrainMember
-from flightschool.training.orchestrator import _train_group
 from flightschool.training.packing import pack_group
 
 MakeGroup = Callable[..., EpisodeGroup]
@@ -149,6 +149,6 @@ def test_reinforcement_refuses_demonstrations(make_group: MakeGroup, make_spans:
     credits_ = ALGORITHMS["grpo"].credits(group, TermWeights())
     assert len(credits_.credits) == 2
     with pytest.raises(TokenContractError, match="demonstrated"):
-        _train_group(group, credits_, None)
+        train_group(group, credits_, None)
     sampled = make_group([1.0, 0.0])
-    assert len(_train_group(sampled, credits_, None).members) == 2
+    assert len(train_group(sampled, credits_, None).members) == 2

@@ -10,6 +10,7 @@ from flightschool.records import EpisodeGroup, Task
 from flightschool.training.folders import RunFolder, durable_folder
 from flightschool.training.journal import (
     Admitted,
+    Ended,
     Entry,
     Finished,
     Journal,
@@ -119,6 +120,41 @@ def test_without_a_checkpoint_finished_groups_of_the_first_weights_still_train(
     found = recover(path, None, max_staleness=1)
     assert [item.ordinal for item in found.offer] == [0]
     assert [item.ordinal for item in found.readmit] == [1]
+
+
+def test_ended_attempts_of_a_group_cut_short_are_kept_while_they_may_train(
+    tmp_path: Path, make_group: MakeGroup, make_spans: MakeSpans
+) -> None:
+    path = tmp_path / "journal.bin"
+    versions = (3, 2, 4, 1)  # durable, old but allowed, dead, too old
+    members = make_group([1.0, 0.0, 1.0, 0.0], [make_spans(version=v) for v in versions], name="g0").members
+    write(
+        path,
+        [
+            Opened(incarnation=0, step=0),
+            admitted(0),
+            admitted(1),
+            *(Ended(incarnation=0, ordinal=0, attempt=member) for member in members),
+        ],
+    )
+    found = recover(path, manifest(3, (), ((0, 3),)), max_staleness=1)
+    assert [item.ordinal for item in found.readmit] == [0, 1]
+    assert {ordinal: [a.id for a in kept] for ordinal, kept in found.kept.items()} == {0: ["g0:0", "g0:1"]}
+
+
+def test_members_of_a_group_that_is_too_old_are_not_lost_with_it(
+    tmp_path: Path, make_group: MakeGroup, make_spans: MakeSpans
+) -> None:
+    path = tmp_path / "journal.bin"
+    group = make_group([1.0, 0.0], [make_spans(version=3), make_spans(version=1)], name="g0")
+    ended = [Ended(incarnation=0, ordinal=0, attempt=member) for member in group.members]
+    write(
+        path,
+        [Opened(incarnation=0, step=0), admitted(0), *ended, Finished(incarnation=0, ordinal=0, group=group)],
+    )
+    found = recover(path, manifest(3, (), ((0, 3),)), max_staleness=1)
+    assert [a.id for a in found.kept[0]] == ["g0:0"]
+    assert (found.num_dropped, found.num_dropped_tokens) == (1, group.members[1].num_completion_tokens)
 
 
 def test_oldest_token_counts(make_group: MakeGroup, make_spans: MakeSpans) -> None:

@@ -95,6 +95,11 @@ class ServedEngine:
         return self._version
 
     @property
+    def died(self) -> str:
+        """What the engine died of; empty while it lives."""
+        return self._dead
+
+    @property
     def max_context(self) -> int:
         """Longest sequence, prompt and completion together."""
         return self._max_context

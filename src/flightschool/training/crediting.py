@@ -1,0 +1,113 @@
+"""From a finished group to what the trainer gets of it: a run and its export make the same of a group. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from flightschool.errors import TokenContractError
+from flightschool.records import EpisodeGroup, GroupState, SpanKind
+from flightschool.training.algorithms import (
+    GroupCredits,
+    TermWeights,
+    TurnQuality,
+    algorithm_of,
+    in_order,
+    most_spread,
+    shuffle_rewards,
+    turn_credits,
+    turn_quality,
+)
+from flightschool.training.messages import TrainGroup, TrainMember
+from flightschool.training.settings import TrainingSettings
+
+__all__ = ["Credited", "Crediting", "train_group"]
+
+
+class Credited(NamedTuple):
+    """A group with its credits."""
+
+    credits: GroupCredits
+    train: TrainGroup | None
+    """What gets a gradient; None if nothing does."""
+    turns: Mapping[str, dict[int, float]]
+    """Attempt → turn → what its tokens are credited beside the attempt's advantage."""
+
+
+class Crediting:
+    """Gives credits as the settings of a run say.
+
+    Args:
+        settings: of the run.
+        quality: judges single turns; failed calls by default. Nothing where ``turn_weight`` is 0.
+        untrained: tasks whose groups are watched and give no gradient (canaries).
+    """
+
+    def __init__(
+        self, settings: TrainingSettings, quality: TurnQuality | None = None, untrained: Collection[str] = ()
+    ) -> None:
+        self._settings = settings
+        self._quality, self._untrained = quality or turn_quality, frozenset(untrained)
+        self._algorithm = algorithm_of(settings)
+        self._weights = TermWeights(
+            process=settings.process_weight, latency=settings.latency_weight, thinking=settings.thinking_weight
+        )
+
+    def credit(self, group: EpisodeGroup) -> Credited:
+        """Credits of a group, and its part that trains.
+
+        Raises:
+            TokenContractError: it has a gradient and no sampled tokens, or demonstrated ones.
+        """
+        settings = self._settings
+        if settings.shuffle_rewards:
+            group = shuffle_rewards(group, settings.seed)
+        found = self._algorithm.credits(group, self._weights)
+        if self.watches(group):
+            found = GroupCredits(state=GroupState.ZERO_ADVANTAGE)
+        if found.state is not GroupState.COMPLETE:
+            return Credited(found, None, {})
+        weight = 0.0 if settings.shuffle_rewards else settings.turn_weight  # the control learns nothing
+        correct = frozenset(m.id for m in group.baseline if m.reward is not None and m.reward.success)
+        turns = in_order(turn_credits(group, weight, self._quality), found.credits, correct)
+        return Credited(found, train_group(group, found, settings.trained_members, turns), turns)
+
+    def watches(self, group: EpisodeGroup) -> bool:
+        """Whether the group's task is only watched."""
+        return group.task in self._untrained
+
+
+def train_group(
+    group: EpisodeGroup, found: GroupCredits, limit: int | None, turns: Mapping[str, dict[int, float]] | None = None
+) -> TrainGroup:
+    """The credited members as the trainer sees them, or the ``limit`` of them whose advantages are most spread."""
+    turns = turns or {}
+    advantages = {credit.attempt: credit.advantage for credit in found.credits}
+    credited = [member for member in group.members if member.id in advantages]
+    chosen = most_spread([advantages[member.id] for member in credited], limit or len(credited))
+    members = tuple(
+        TrainMember(
+            attempt=credited[i].id,
+            advantage=advantages[credited[i].id],
+            spans=credited[i].spans,
+            turn_advantages=turns.get(credited[i].id, {}),
+            grammars=credited[i].grammars or {},
+        )
+        for i in chosen
+    )
+    kinds = {span.kind for member in members for span in member.spans}
+    if SpanKind.DEMONSTRATION in kinds:
+        raise TokenContractError(
+            "a group with a gradient holds demonstrated tokens",
+            where=group.id,
+            expected="tokens that the policy sampled: a demonstration has no importance weight",
+            mend="imitate demonstrations, reinforce rollouts",
+        )
+    if SpanKind.COMPLETION not in kinds:
+        raise TokenContractError(
+            "a group with a gradient has no sampled tokens",
+            where=group.id,
+            expected="attempts of a policy that writes token spans",
+            mend="train a model, not a scripted policy",
+        )
+    return TrainGroup(id=group.id, members=members)

@@ -1,0 +1,235 @@
+"""The dispatcher and its workers: who is admitted, who makes a group, and what happens when making it fails.
+
+A worker makes one group, journals it and offers it to the sample queue. If making it fails (the world or the engine
+broke), or takes longer than ``group_limit_s``, the worker tries again after a pause that doubles: the same task and the
+same ordinal under a new name, with the members that had ended already. So a dead engine costs its own groups some time
+and a straggler cannot hold the step for ever. A group that stayed unfinished in every try ends with the members it has;
+with fewer than two it is consumed without a gradient and counted, since a run must not wait for what never ends. A
+group that *failed* in every try ends the run: its error says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from flightschool.digest import derive_seed
+from flightschool.errors import InfrastructureError
+from flightschool.protocols import GroupSource
+from flightschool.records import Attempt, EpisodeGroup, GroupState, Task
+from flightschool.training.incidents import Incidents
+from flightschool.training.journal import Admitted, Ended, Finished, Journal, Recovery, oldest_version
+from flightschool.training.progress import Meter
+from flightschool.training.queue import SampleQueue
+from flightschool.training.settings import TrainingSettings
+
+__all__ = ["Dispatcher", "MakeGroup", "Part", "pause_s"]
+
+
+class Part(NamedTuple):
+    """A group as far as it has come."""
+
+    known: Mapping[int, Attempt]
+    """Attempts that ended in an earlier try, by their place in the group: they are not made again."""
+    keep: Callable[[Attempt], None]
+    """Is told every attempt that ends, infra failures apart."""
+
+
+MakeGroup = Callable[[Task, str, int, int, float, Part], Awaitable[EpisodeGroup]]
+"""(task, group id, version admitted under, seed, temperature, what is there already) → the finished group."""
+
+LEAST_MEMBERS = 2
+"""Attempts that can be compared with one another."""
+_LONGEST_PAUSE_S = 60.0
+
+
+def pause_s(first_s: float, number: int) -> float:
+    """Seconds before the ``number``-th try after the first: doubles, up to a minute."""
+    return min(_LONGEST_PAUSE_S, first_s * 2.0 ** (number - 1))
+
+
+class Dispatcher:
+    """Admits groups and runs their workers. Lives as long as an incarnation; used on its event loop only.
+
+    Args:
+        settings: of the run.
+        recovery: what an earlier incarnation left.
+        source: of tasks, moved past what was admitted before.
+        make_group: generates and judges one group.
+        queue: takes admissions and finished groups.
+        journal: write-ahead.
+        meter: counts.
+        incidents: are told of every failure that is mended.
+        wake: is called whenever the coordinator has something new to look at.
+    """
+
+    def __init__(
+        self,
+        settings: TrainingSettings,
+        recovery: Recovery,
+        *,
+        source: GroupSource,
+        make_group: MakeGroup,
+        queue: SampleQueue,
+        journal: Journal,
+        meter: Meter,
+        incidents: Incidents,
+        wake: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._incarnation = recovery.incarnation
+        self._readmit = deque(recovery.readmit)
+        self._next_ordinal = recovery.next_ordinal
+        self._members = {ordinal: {a.index: a for a in kept} for ordinal, kept in recovery.kept.items()}
+        """Ordinal → place → attempt of a group that is not finished yet."""
+        self._source, self._make_group = source, make_group
+        self._queue, self._journal, self._meter = queue, journal, meter
+        self._incidents, self._wake = incidents, wake
+        self._workers: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self.engine_step = recovery.step
+        """Version that the engine samples under."""
+        self.temperature = settings.first_temperature
+        """Of the groups admitted from now on."""
+        self.dry = False
+        """Whether the source has no task left."""
+        self.failure: BaseException | None = None
+        """What ended the first worker that could not be helped."""
+
+    @property
+    def num_running(self) -> int:
+        """Workers alive."""
+        return len(self._workers)
+
+    def admit(self) -> None:
+        """Start as many groups as the accounts allow."""
+        if self._closing or self.dry:
+            return
+        for _ in range(self._queue.num_to_admit()):
+            admission = self._next_admission()
+            if admission is None:
+                self.dry = True
+                self._wake()
+                return
+            self._enter(admission)
+            worker = asyncio.create_task(self._work(admission), name=admission.group)
+            self._workers.add(worker)
+            self._meter.running(len(self._workers))
+            worker.add_done_callback(self._ended)
+
+    async def cancel(self) -> None:
+        """End all workers; their groups stay admitted, unfinished."""
+        self._closing = True
+        workers = list(self._workers)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+    def _next_admission(self) -> Admitted | None:
+        temperature = self.temperature
+        if self._readmit:
+            old = self._readmit.popleft()
+            ordinal, task = old.ordinal, old.task
+            if ordinal in self._members:
+                temperature = old.temperature  # members are compared with one another
+        else:
+            fresh = self._source.next_task()
+            if fresh is None:
+                return None
+            ordinal, task = self._next_ordinal, fresh
+            self._next_ordinal += 1
+        group = f"g{ordinal:06d}" + (f".{self._incarnation}" if self._incarnation else "")
+        return Admitted(
+            incarnation=self._incarnation,
+            ordinal=ordinal,
+            group=group,
+            task=task,
+            admitted_step=self._oldest(ordinal),
+            temperature=temperature,
+        )
+
+    def _oldest(self, ordinal: int) -> int:
+        """Version that a group beginning now is as old as: the engine's, or that of the members it has."""
+        return min(self.engine_step, oldest_version([*self._members.get(ordinal, {}).values()], self.engine_step))
+
+    def _enter(self, admission: Admitted) -> None:
+        self._journal.append(admission)
+        self._queue.admit(admission.ordinal, admission.admitted_step)
+
+    # ------------------------------------------------------------------ workers
+
+    async def _work(self, admission: Admitted) -> None:
+        group = await self._tried(admission)
+        self._members.pop(admission.ordinal, None)
+        self._journal.append(Finished(incarnation=admission.incarnation, ordinal=admission.ordinal, group=group))
+        self._queue.offer(admission.ordinal, group)
+        self._meter.finished(group)
+
+    async def _tried(self, first: Admitted) -> EpisodeGroup:
+        """The group, made in as many tries as the settings allow."""
+        admission, limit_s = first, self._settings.group_limit_s
+        for number in range(1, self._settings.max_restarts + 2):
+            last = number > self._settings.max_restarts
+            try:
+                async with asyncio.timeout(limit_s) as limit:
+                    return await self._make(admission)
+            except TimeoutError:
+                if not limit.expired():
+                    raise  # of something within
+                what = f"group {admission.group} at task {admission.task.id} is not done after {limit_s:g} s"
+                self._incidents.add("straggler", f"{what}; {'given up' if last else 'begun anew'}")
+            except InfrastructureError as error:
+                if last:
+                    raise
+                self._incidents.add("retry", f"group {admission.group} failed: {error.what}; begun anew")
+            if last:
+                break
+            await asyncio.sleep(pause_s(self._settings.restart_pause_s, number))
+            admission = msgspec.structs.replace(
+                admission,
+                group=f"{first.group if '.' in first.group else first.group + '.0'}-{number}",
+                admitted_step=self._oldest(first.ordinal),
+            )
+            self._enter(admission)
+        members = tuple(member for _, member in sorted(self._members.get(first.ordinal, {}).items()))
+        return EpisodeGroup(
+            id=admission.group,
+            task=admission.task.id,
+            size=self._settings.group_size,
+            members=members,
+            admitted_step=admission.admitted_step,
+            state=GroupState.COMPLETE if len(members) >= LEAST_MEMBERS else GroupState.TOO_FEW,
+        )
+
+    async def _make(self, admission: Admitted) -> EpisodeGroup:
+        ended = self._members.setdefault(admission.ordinal, {})
+
+        def keep(attempt: Attempt) -> None:
+            if attempt.reward is not None and not self._closing:
+                self._journal.append(
+                    Ended(incarnation=admission.incarnation, ordinal=admission.ordinal, attempt=attempt)
+                )
+                ended[attempt.index] = attempt
+
+        seed = derive_seed("group", self._settings.seed, admission.ordinal)
+        return await self._make_group(
+            admission.task,
+            admission.group,
+            admission.admitted_step,
+            seed,
+            admission.temperature,
+            Part(dict(ended), keep),
+        )
+
+    def _ended(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        self._meter.running(len(self._workers))
+        if not worker.cancelled() and worker.exception() is not None:
+            self.failure = self.failure or worker.exception()
+        elif not worker.cancelled():
+            self.admit()
+        self._wake()

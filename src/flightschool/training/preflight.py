@@ -1,0 +1,145 @@
+"""What can be known to fail before anything is loaded: sizes, model folder, tokenizer, device, trackers.
+
+Reads configuration, tokenizer and the headers of the weights files; no weight is touched and, on the CPU, no torch is
+imported. Nothing here asks for a pad token (packs are flat, nothing is padded) or for the folder's chat template (turns
+are written by ``engines.tokenizer``, append-only by construction).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+from flightschool.engines.architecture import TransformerConfig
+from flightschool.engines.tokenizer import ChatTokenizer
+from flightschool.errors import ConfigError, ModelFolderError
+from flightschool.training.settings import TrainingSettings
+
+__all__ = ["preflight"]
+
+_LONGEST_HEADER = 100_000_000
+_PACKAGES = {"trackio": "trackio", "opentelemetry": "opentelemetry.sdk"}
+
+
+def preflight(settings: TrainingSettings, model: Path) -> None:
+    """Raise the first thing that cannot work.
+
+    Raises:
+        ConfigError: a setting asks for what is not there, or for more than the model has.
+        ModelFolderError: the folder is no model of ours, or its parts are of different models.
+    """
+    config = _config(model)
+    tokenizer = ChatTokenizer.from_folder(model)
+    if tokenizer.num_ids > config.vocab:
+        raise ModelFolderError(
+            f"the tokenizer has {tokenizer.num_ids} ids, the model only {config.vocab} rows",
+            where=str(model),
+            expected="the tokenizer that the model was trained with",
+            mend="copy the right tokenizer.json into the folder",
+        )
+    _check_ends(config, tokenizer, model)
+    _check_weights(config, model)
+    _check_sizes(settings, config)
+    _check_device(settings)
+    for tracker in settings.trackers:
+        package = _PACKAGES.get(tracker)
+        if package is not None and not _installed(package):
+            raise ConfigError(
+                f"tracker {tracker!r} needs a package that is not installed",
+                where="training.trackers",
+                expected=f"the package {package.partition('.')[0]}",
+                mend=f"pip install 'flightschool[{tracker}]', or leave it out",
+            )
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _config(model: Path) -> TransformerConfig:
+    path = model / "config.json"
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelFolderError(
+            f"config.json cannot be read: {error}",
+            where=str(model),
+            expected="a Hugging Face model folder",
+            mend="name a folder with config.json, tokenizer.json and *.safetensors",
+        ) from None
+    if not isinstance(table, dict):
+        raise ModelFolderError("config.json is no object", where=str(path), expected="a JSON object")
+    return TransformerConfig.from_hf(table, where=str(path))
+
+
+def _check_ends(config: TransformerConfig, tokenizer: ChatTokenizer, model: Path) -> None:
+    """A model that knows other ends of a turn than its tokenizer never learned to end one."""
+    named = set(config.eos_token_ids)
+    if named and not named & set(tokenizer.stop_token_ids):
+        raise ModelFolderError(
+            f"config.json ends with {sorted(named)}, the tokenizer ends turns with {list(tokenizer.stop_token_ids)}",
+            where=str(model),
+            expected="model and tokenizer of one another",
+            mend="copy the tokenizer that the model was trained with into the folder, or mend eos_token_id",
+        )
+
+
+def _check_weights(config: TransformerConfig, model: Path) -> None:
+    """The embedding's shape in the header of the weights file, if it is there."""
+    for path in sorted(model.glob("*.safetensors")):
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            try:
+                header = json.loads(file.read(length)) if length < _LONGEST_HEADER else None
+            except ValueError:
+                header = None
+        if not isinstance(header, dict):
+            raise ModelFolderError(
+                "a weights file has no header", where=str(path), expected="a safetensors file", mend="copy it again"
+            )
+        shape = header.get("model.embed_tokens.weight", {}).get("shape")
+        if shape is not None and shape != [config.vocab, config.hidden]:
+            raise ModelFolderError(
+                f"the embedding has shape {shape}",
+                where=str(path),
+                expected=f"[{config.vocab}, {config.hidden}] by config.json",
+                mend="weights and config.json are of different models: take both from one source",
+            )
+
+
+def _check_sizes(settings: TrainingSettings, config: TransformerConfig) -> None:
+    longest = min(settings.max_context, config.max_context)
+    wrong = [
+        (
+            settings.max_new_tokens >= longest,
+            "max_new_tokens",
+            settings.max_new_tokens,
+            f"less than a context of {longest}",
+        ),
+        (settings.lora_rank > config.hidden, "lora_rank", settings.lora_rank, f"at most the model's {config.hidden}"),
+    ]
+    for refused, name, value, expected in wrong:
+        if refused:
+            raise ConfigError(
+                f"{name} = {value} is too large", where=f"training.{name}", expected=expected, mend="make it smaller"
+            )
+
+
+def _check_device(settings: TrainingSettings) -> None:
+    if settings.device == "cpu":
+        return
+    import torch
+
+    num = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    last = int(settings.device.partition(":")[2] or 0) + settings.num_trainers - 1
+    if last >= num:
+        raise ConfigError(
+            f"device {settings.device!r} is not there",
+            where="training.device",
+            expected=f"one of {num} CUDA or ROCm devices" if num else "'cpu': torch sees no accelerator here",
+            mend="see flightschool doctor; set device = 'cpu', or fewer num_trainers",
+        )

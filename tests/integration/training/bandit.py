@@ -1,0 +1,91 @@
+"""A world of one turn, for runs of tiny models."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+
+from flightschool.errors import InfrastructureError
+from flightschool.perturbation import FaultProfile
+from flightschool.records import (
+    Attempt,
+    EndReason,
+    EpisodeGroup,
+    Message,
+    Outcome,
+    Reward,
+    SpanKind,
+    Task,
+    Timings,
+)
+from flightschool.rollouts import EpisodeEndError, Policy
+
+
+class BanditRunner:
+    """One turn; the outcome is the share of sampled tokens with an even id, plus ``bonus`` (1: everyone succeeds)."""
+
+    def __init__(self, die_after: int = 1 << 30, bonus: float = 0.0) -> None:
+        self.num_groups = 0
+        self._die_after = die_after
+        self._bonus = bonus
+
+    async def group(
+        self,
+        task: Task,
+        policy: Policy,
+        *,
+        size: int,
+        group: str,
+        admitted_step: int,
+        seed: int,
+        weather_profile: FaultProfile | None = None,
+        known: Mapping[int, Attempt] | None = None,
+        keep: Callable[[Attempt], None] | None = None,
+    ) -> EpisodeGroup:
+        self.num_groups += 1
+        if self.num_groups > self._die_after:
+            raise InfrastructureError("the world broke", where="test")
+
+        async def member(index: int) -> Attempt:
+            if known is not None and index in known:
+                return known[index]
+            attempt = await self._attempt(task, policy, group, index, seed)
+            if keep is not None:
+                keep(attempt)
+            return attempt
+
+        members = await asyncio.gather(*(member(index) for index in range(size)))
+        return EpisodeGroup(id=group, task=task.id, size=size, members=tuple(members), admitted_step=admitted_step)
+
+    async def _attempt(self, task: Task, policy: Policy, group: str, index: int, seed: int) -> Attempt:
+        endpoint = policy.endpoint(task, seed + index, group)
+        with contextlib.suppress(EpisodeEndError):  # cut at the token limit, as a random model mostly is
+            await endpoint.complete([Message(role="user", content=task.instruction)], ())
+        spans = endpoint.spans()
+        endpoint.close()
+        sampled = [token for span in spans if span.kind is SpanKind.COMPLETION for token in span.token_ids_T]
+        share = sum(token % 2 == 0 for token in sampled) / len(sampled) + self._bonus
+        return Attempt(
+            id=f"{group}:{index}",
+            run="r",
+            group=group,
+            index=index,
+            number=0,
+            environment="bandit",
+            environment_digest="",
+            task=task.id,
+            task_digest="",
+            policy=policy.name,
+            seed=seed,
+            spans=spans,
+            messages=(),
+            events=(),
+            outcome=Outcome.SCORED,
+            reason=EndReason.FINISHED,
+            cause="policy",
+            verdict=None,
+            reward=Reward(outcome=share, process=0.0, latency=0.0, gate=1.0, total=share),
+            end_state="",
+            timings=Timings(virtual_ms=0.0),
+        )

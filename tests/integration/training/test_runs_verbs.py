@@ -1,0 +1,81 @@
+"""``runs show`` and ``runs export`` of a real (torch-free) training: from a figure to its episodes, and out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.training.lineage import faults
+from tests.integration.training.zygote import Zygote
+
+from flightschool.cli import main
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with one finished training."""
+    root = tmp_path_factory.mktemp("workspace")
+    assert main(["init", str(root / "agent")]) == 0
+    zygote = Zygote("fake")
+    run_dir = root / "agent" / ".flightschool" / "runs" / "train-1"
+    outcome = zygote.outcome(run_dir, zygote.start(run_dir, num_tasks=12, fault="flaky"))
+    zygote.close()
+    assert outcome["stopped"] == "source dry", outcome
+    return root / "agent"
+
+
+@pytest.fixture
+def told(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:  # Any: a callable with a default
+    monkeypatch.chdir(workspace)
+
+    def run(*words: str, expected: int = 0) -> Any:  # Any: one JSON object
+        capsys.readouterr()
+        assert main([*words, "--json"]) == expected
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_a_figure_leads_to_its_episodes_and_their_messages(told: Any) -> None:
+    shown = told("runs", "show", "train-1")
+    assert [incident["kind"] for incident in shown["incidents"]] == ["retry"]
+    step = shown["steps"][-1]
+    behind = told("runs", "show", "train-1", "--step", str(step["step"]))
+    assert behind["groups"] == step["groups"]
+    rewards = [episode["reward"] for episode in behind["episodes"]]
+    assert sum(rewards) / len(rewards) == pytest.approx(step["reward_total"])
+    one = behind["episodes"][0]
+    assert told("runs", "show", "train-1", "--episode", one["id"])["task"] == one["task"]
+    assert "no step 99" in told("runs", "show", "train-1", "--step", "99", expected=2)["error"]["what"]
+    assert "no episode" in told("runs", "show", "train-1", "--episode", "x", expected=2)["error"]["what"]
+
+
+def test_what_is_exported_is_whole(told: Any, tmp_path: Path) -> None:
+    found = told("runs", "export", "train-1", "--out", str(tmp_path / "out"))
+    assert found["groups"] >= 12
+    assert found["num_trained_tokens"] > 0
+    assert faults(tmp_path / "out", max_staleness=1, num_tasks=12) == []
+    assert "exists" in told("runs", "export", "train-1", "--out", str(tmp_path / "out"), expected=2)["error"]["what"]
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["train-1"], "nothing to export"),
+        (["nobody", "--out", "x"], "no training run"),
+        (["train-1@2", "--out", "x"], "names weights of a step"),
+        (["train-1@two", "--model", "x"], "names weights of a step"),
+        (["train-1@999", "--model", "x"], "keeps no weights of step 999"),
+    ],
+)
+def test_what_cannot_be_exported_is_said(told: Any, words: list[str], what: str) -> None:
+    error = told("runs", "export", *words, expected=2)["error"]
+    assert what in error["what"]
+    assert error["mend"]
+    assert not Path("x").exists()

@@ -1,0 +1,107 @@
+"""Two processes over gloo give the losses, weights and checkpoints of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from tests.unit.training.test_trainer import random_group
+
+from flightschool.engines import load_model
+from flightschool.errors import TokenContractError
+from flightschool.records import WeightsVersion
+from flightschool.training.link import ProcessLink, launcher, trainer_command
+from flightschool.training.messages import (
+    Accumulate,
+    Accumulated,
+    Done,
+    Export,
+    Manifest,
+    Ready,
+    Save,
+    Start,
+    Step,
+    Stepped,
+    StepStats,
+    TrainerSpec,
+)
+from flightschool.training.publisher import WeightsReader
+from flightschool.training.settings import TrainingSettings
+from flightschool.training.trainer import TorchTrainer
+
+pytestmark = pytest.mark.integration
+MANIFEST = Manifest(run="r", incarnation=0, step=1, lineage=((0, 1),), consumed=("g",))
+
+
+def spec_of(folder: Path, run_dir: Path, num_trainers: int, checkpoint: str = "") -> TrainerSpec:
+    run_dir.mkdir(exist_ok=True)
+    settings = TrainingSettings(
+        learning_rate=1e-3, max_new_tokens=8, num_trainers=num_trainers, max_pack_tokens=30, mismatch_floor=10.0
+    )
+    return TrainerSpec(
+        run="r",
+        incarnation=0,
+        step=1 if checkpoint else 0,
+        model=str(folder),
+        checkpoint=checkpoint,
+        run_dir=str(run_dir),
+        weights=str(run_dir / "weights"),
+        settings=settings.model_dump_json(),
+    )
+
+
+def close(a: StepStats, b: StepStats) -> bool:
+    skipped = {"seconds", "num_forward_tokens"}  # a shared prefix stands once in every rank's packs
+    rows = [{k: v for k, v in msgspec.to_builtins(stats).items() if k not in skipped} for stats in (a, b)]
+    return bool(rows[0] == pytest.approx(rows[1], abs=1e-5, rel=1e-5))
+
+
+@pytest.mark.long
+async def test_two_ranks_train_like_one(tiny_folder: Path, tmp_path: Path) -> None:
+    one = TorchTrainer(spec_of(tiny_folder, tmp_path / "one", 1))
+    expected = []
+    for seed in range(2):
+        one.accumulate(random_group(seed, size=5))
+        expected.append(one.step().stats)
+
+    run_dir = tmp_path / "two"
+    spec = spec_of(tiny_folder, run_dir, 2)
+    link = ProcessLink(launcher(trainer_command(), 1), log=run_dir / "trainer.log", hang_s=200)
+    try:
+        ready = await link.ask(Start(spec=spec))
+        assert isinstance(ready, Ready)
+        found: list[StepStats] = []
+        version: WeightsVersion | None = None
+        for seed in range(2):
+            told = await link.ask(Accumulate(group=random_group(seed, size=5)))
+            assert isinstance(told, Accumulated)
+            stepped = await link.ask(Step())
+            assert isinstance(stepped, Stepped)
+            assert stepped.version is not None
+            found.append(stepped.stats)
+            version = stepped.version
+            assert told.num_trained_tokens == stepped.stats.num_trained_tokens
+            if seed == 0:
+                await link.ask(Save(directory=str(run_dir / "checkpoint"), manifest=MANIFEST))
+        with WeightsReader(run_dir / "weights") as reader:
+            assert version is not None
+            published = reader.read(version)
+            for name, parameter in one.model.named_parameters():
+                torch.testing.assert_close(published[name], parameter, atol=1e-5, rtol=1e-4)
+        broken = random_group(5, size=2, version=2)
+        span = msgspec.structs.replace(broken.members[1].spans[1], logprobs_T=(0.0,) * 4)
+        member = msgspec.structs.replace(broken.members[1], spans=(broken.members[1].spans[0], span))
+        with pytest.raises(TokenContractError, match="rank 1"):  # found by the second rank, told by both
+            await link.ask(Accumulate(group=msgspec.structs.replace(broken, members=(broken.members[0], member))))
+        done = await link.ask(Export(directory=str(run_dir / "model")))
+        assert isinstance(done, Done)
+    finally:
+        await link.close()
+    assert all(close(a, b) for a, b in zip(expected, found, strict=True)), (expected, found)
+    assert load_model(run_dir / "model").digest == done.digest
+
+    again = TorchTrainer(spec_of(tiny_folder, tmp_path / "again", 1, str(run_dir / "checkpoint")))
+    again.accumulate(random_group(1, size=5))
+    assert close(again.step().stats, expected[1])  # a sharded checkpoint goes on in one process

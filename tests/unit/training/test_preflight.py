@@ -1,0 +1,107 @@
+"""Bad input: one clear error before anything is loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from flightschool.config import parse_settings
+from flightschool.errors import ConfigError, FlightschoolError, ModelFolderError
+from flightschool.training import preflight
+from flightschool.training.settings import TrainingSettings
+
+
+@pytest.fixture
+def folder(tiny_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+
+
+def test_a_model_that_fits_passes_without_torch(folder: Path) -> None:
+    preflight(TrainingSettings(), folder)
+    code = (
+        "import sys, pathlib; from flightschool.training import preflight, TrainingSettings;"
+        f"preflight(TrainingSettings(), pathlib.Path({str(folder)!r})); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"group_sise": 8}, "unknown key 'group_sise'"),
+    ({"group_size": 1}, "wrong value of 'group_size': 1"),
+    ({"num_steps": 0}, "wrong value of 'num_steps'"),
+    ({"groups_per_step": -3}, "wrong value of 'groups_per_step'"),
+    ({"learning_rate": float("nan")}, "wrong value of 'learning_rate'"),
+    ({"learning_rate": float("inf")}, "wrong value of 'learning_rate'"),
+    ({"max_new_tokens": 2048}, "max_new_tokens below max_context"),
+    ({"trained_members": 9}, "trained_members of at most group_size"),
+    ({"max_staleness": 0}, "wrong value of 'max_staleness'"),
+    ({"device": "tpu"}, "wrong value of 'device'"),
+    ({"algorithm": "ppo2"}, "wrong value of 'algorithm'"),
+    ({"num_trainers": 2, "lora_rank": 8}, "num_trainers 1 with lora_rank"),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), SETTINGS)
+def test_settings_that_cannot_work_are_one_error(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_settings(fields, TrainingSettings, "train.toml")
+    assert words in str(caught.value)
+    assert caught.value.mend
+
+
+def edit(folder: Path, **fields: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+FOLDERS: list[tuple[str, Callable[[Path], object], type[FlightschoolError]]] = [
+    ("no such folder", shutil.rmtree, ModelFolderError),
+    ("config.json is missing", lambda folder: (folder / "config.json").unlink(), ModelFolderError),
+    ("cut config", lambda folder: (folder / "config.json").write_text("{"), ModelFolderError),
+    ("unsupported", lambda folder: edit(folder, model_type="mamba"), ModelFolderError),
+    ("a smaller vocabulary than the tokenizer", lambda folder: edit(folder, vocab_size=100), ModelFolderError),
+    ("ends of another tokenizer", lambda folder: edit(folder, eos_token_id=5), ModelFolderError),
+    ("weights of another model", lambda folder: edit(folder, hidden_size=64, head_dim=8), ModelFolderError),
+    ("no tokenizer", lambda folder: (folder / "tokenizer.json").unlink(), ModelFolderError),
+    ("broken weights", lambda folder: (folder / "model.safetensors").write_bytes(b"\xff" * 64), ModelFolderError),
+]
+
+
+@pytest.mark.parametrize(("case", "spoil", "kind"), FOLDERS, ids=[case for case, _, _ in FOLDERS])
+def test_folders_that_cannot_work_are_one_error(
+    folder: Path, case: str, spoil: Callable[[Path], object], kind: type[FlightschoolError]
+) -> None:
+    spoil(folder)
+    with pytest.raises(kind) as caught:
+        preflight(TrainingSettings(), folder)
+    assert caught.value.where
+    assert caught.value.expected
+
+
+def test_what_the_model_cannot_hold_is_refused(folder: Path) -> None:
+    edit(folder, max_position_embeddings=32)
+    with pytest.raises(ConfigError, match="max_new_tokens = 64 is too large"):
+        preflight(TrainingSettings(), folder)
+    with pytest.raises(ConfigError, match="lora_rank = 64 is too large"):
+        preflight(TrainingSettings(lora_rank=64, max_new_tokens=8), folder)
+
+
+def test_a_device_that_is_absent_is_named(folder: Path) -> None:
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    with pytest.raises(ConfigError, match=r"device 'cuda:\d+' is not there"):
+        preflight(TrainingSettings(device=f"cuda:{there}"), folder)
+
+
+def test_a_tracker_without_its_package_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="trackio"):
+        preflight(TrainingSettings(trackers=("trackio",)), folder)
