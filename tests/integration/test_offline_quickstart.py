@@ -133,6 +133,8 @@ def test_the_report_needs_no_network(killed_then_finished: tuple[Path, dict[str,
     report = Path(killed_then_finished[1]["report"]).read_text(encoding="utf-8")
     markup = re.sub(r"<script\b.*?</script>", "", report, flags=re.DOTALL)  # plotly's own code names its home page
     assert "<html" in report
+    assert "Scan of the attempts" in report
+    assert "Share of the variance of advantages within groups" in report
     assert not LOADS.search(markup)
     assert not re.search(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)\s*=\s*[\"']?(?:https?:)?//", report)
 
