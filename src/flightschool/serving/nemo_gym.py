@@ -51,18 +51,21 @@ class NemoGymServer:
     Args:
         offer: what is served.
         desk: its tasks.
+        masks: whether an infrastructure failure is a masked sample. Clients that read no ``mask_sample`` (the bridge of
+            verifiers 0.4, for one) would take the number beside it for a reward: for them, False answers HTTP 500.
         most_sessions: episodes at once; the longest forgotten one makes room when it was idle for half an hour.
 
     Raises:
         InputError: a tool has the name of a route.
     """
 
-    def __init__(self, offer: Offer, desk: TaskDesk, *, most_sessions: int = 4096) -> None:
+    def __init__(self, offer: Offer, desk: TaskDesk, *, masks: bool = True, most_sessions: int = 4096) -> None:
         clash = sorted({spec.name for spec in offer.specs} & _OWN)
         if clash:
             raise InputError(f"the tool {clash[0]!r} has the name of a route", where="tools", mend="rename it")
         self._offer = offer
         self._desk = desk
+        self._masks = masks
         self._most_sessions = most_sessions
         self._places: dict[str, _Place] = {}
         self.http = HttpServer(
@@ -132,7 +135,7 @@ class NemoGymServer:
         place = self._places.get(key)
         if place is None:
             if route == "verify":
-                return _json({**body, **_told(None)})
+                return self._judgement(body, None)
             return _json({}) if route == "close_session" else _error(409, "no session: call /seed_session first")
         async with place.turn:
             place.last = time.monotonic()
@@ -142,13 +145,19 @@ class NemoGymServer:
             if route == "verify":
                 judged = await place.work.do(lambda: place.episode.finish(_answer(body), EndReason.FINISHED))
                 self._forget(key)
-                return _json({**body, **_told(judged)})
+                return self._judgement(body, judged)
             call = ToolCall(id=f"call_{len(place.episode.events)}", name=route, arguments=body)
             try:
                 (result,) = await place.work.do(lambda: place.episode.act((call,)))
             except InfrastructureError as error:
                 return _error(500, str(error))
             return Response(200, result.content.encode())
+
+    def _judgement(self, body: dict[str, Json], judged: Judged | None) -> Response:
+        told = _told(judged)
+        if told["mask_sample"] and not self._masks:
+            return _error(500, f"infrastructure failed: {told['failure_kind']}: {told['failure_reason']}")
+        return _json({**body, **told})
 
     def _forget(self, key: str) -> None:
         place = self._places.pop(key, None)

@@ -156,9 +156,9 @@ def post(url: str, path: str, body: Any, cookie: str = "") -> tuple[int, Any, st
     return answer.status, data, (answer.getheader("Set-Cookie") or "").split(";")[0]
 
 
-def nemo(environment: MiniatureEnvironment, talk: Any) -> None:
+def nemo(environment: MiniatureEnvironment, talk: Any, *, masks: bool = True) -> None:
     async def served() -> None:
-        async with NemoGymServer(Offer(environment), TaskDesk(environment)) as server:
+        async with NemoGymServer(Offer(environment), TaskDesk(environment), masks=masks) as server:
             await asyncio.to_thread(talk, server.url)
 
     asyncio.run(served())
@@ -200,3 +200,14 @@ def test_infrastructure_is_masked() -> None:
         assert verified["failure_kind"] == "world_error"
 
     nemo(Broken(), talk)
+
+
+def test_clients_that_read_no_mask_get_an_error_instead_of_a_number() -> None:
+    def talk(url: str) -> None:
+        _, _, cookie = post(url, "/seed_session", {"task_id": COPY.id})
+        post(url, "/get_price", {"item": "bolt"}, cookie)
+        status, told, _ = post(url, "/verify", response("Done."), cookie)
+        assert status == 500
+        assert "reward" not in told
+
+    nemo(Broken(), talk, masks=False)
