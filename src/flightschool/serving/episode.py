@@ -248,15 +248,20 @@ class ServedEpisode:
 
 
 def _is_bounded(environment: Environment) -> bool:
-    """Whether worlds only look things up: they say so (``bounded``); foreign code never does."""
+    """Whether all worlds only look things up: they say so (``bounded``); foreign code and asked models never do.
+
+    Every task is looked at, since a user who is a language model may stand in some worlds and not in others.
+    """
+
+    def bounded(task: Task) -> bool:
+        world = environment.open(task)
+        try:
+            return bool(getattr(world, "bounded", False))
+        finally:
+            world.close()
+
     tasks = environment.tasks()
-    if not tasks:
-        return False
-    world = environment.open(tasks[0])
-    try:
-        return bool(getattr(world, "bounded", False))
-    finally:
-        world.close()
+    return bool(tasks) and all(bounded(task) for task in tasks)
 
 
 def _runs_programs(environment: Environment) -> bool:

@@ -75,6 +75,24 @@ def test_infrastructure_has_no_reward_and_says_to_mask() -> None:
     assert judged.as_json()["reward_components"] == {}
 
 
+def test_one_world_that_may_take_long_puts_all_into_threads() -> None:
+    class Mixed(MiniatureEnvironment):
+        def open(self, task: Task) -> World:
+            world = super().open(task)
+            world.bounded = task.id != self.tasks()[-1].id  # type: ignore[attr-defined]
+            return world
+
+    class Quick(Mixed):
+        def open(self, task: Task) -> World:
+            world = MiniatureWorld()
+            world.bounded = True  # type: ignore[attr-defined]
+            return world
+
+    assert Offer(Quick()).answers_at_once
+    assert not Offer(Mixed()).answers_at_once
+    assert not Offer(MINIATURE).answers_at_once
+
+
 def test_what_is_told_of_a_judgement_holds_no_evidence() -> None:
     judged = Offer(MINIATURE).open(COPY).finish("")
     assert judged.verdict is not None
