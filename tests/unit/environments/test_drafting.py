@@ -85,7 +85,7 @@ def test_the_file_is_toml_and_its_checks_can_be_given_back(
 
 
 def test_a_draft_scores_nothing_until_it_is_signed(orders: Orders, tmp_path: Path) -> None:
-    traces = orders.traces(*(orders.cancelling(f"A{n}", f"t{n}") for n in (1, 2)))
+    traces = orders.traces(*(orders.cancelling(f"A{n}", f"t{n}") for n in (1, 2, 3)))
     built = build_from_traces(traces, "o", state=orders.state())
     with Workspace.create(tmp_path / "space") as space:
         save_environment(space.store, built)

@@ -33,7 +33,7 @@ def credible(program: Program, *, writes: bool) -> bool:
         return False
     answer = program.outcomes[-1].answer
     if any(isinstance(part, Row | Rows) for part in parts(answer)):
-        return program.num_explained >= (2 if writes else _LEAST_CASES)
+        return program.num_explained >= _LEAST_CASES
     if isinstance(answer, Const):
         return program.num_explained >= _LEAST_CONSTANT
     if isinstance(answer, Reckoned):
