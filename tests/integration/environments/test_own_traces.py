@@ -22,7 +22,8 @@ name = "my-agent"
 [model]
 name = "tiny"
 [screening]
-budget = 8
+budget = 44
+threshold = 0.05
 [suite]
 name = "checkride"
 suite_fraction = 0.25
@@ -30,10 +31,14 @@ holdout_fraction = 0.1
 trained = ["two_step"]
 max_tasks_per_family = 1
 max_tasks_untrained = 1
+[imitation]
+epochs = 1
+learning_rate = 1e-4
 [training]
 num_steps = 1
 groups_per_step = 1
 group_size = 4
+learning_rate = 3e-4
 max_new_tokens = 40
 """
 
