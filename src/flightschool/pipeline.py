@@ -71,8 +71,8 @@ def run_job(
     canaries = canary_tasks(store, environment, frozen, settings.canaries, tell)
     found = candidates(store, environment, frozen, settings.waiver, canaries)
     run = run_name(job, settings, environment, model)
-    log_head = require_unseen(space, environment, found.sound, run, tell)
-    checkride = Checkride(store, frozen.suite, environment, reward, settings, tell, log_head)
+    require_unseen(space, environment, found.sound, run, tell)
+    checkride = Checkride(store, frozen.suite, environment, reward, settings, tell)
 
     measuring = time.monotonic()
     pilot = open_pilot(model, f"model:{model}", settings)
@@ -98,7 +98,7 @@ def run_job(
     del pilot  # its memory is the trainer's now
     give_back_memory()
 
-    school = _School(space, environment, reward, admission, start, settings, tell, log_head)
+    school = _School(space, environment, reward, admission, start, settings, tell)
     training = training_settings(settings, elapsed_s=time.monotonic() - started, measuring_s=measuring_s)
     trained = school.train(run, training, canaries)
     after = checkride.fly(open_pilot(Path(trained.model), f"run:{run}", settings), f"{run}-after")
@@ -131,8 +131,6 @@ class _School(NamedTuple):
     """Model that reinforcement begins with."""
     settings: JobSettings
     tell: Tell
-    log_head: str
-    """Of the audit log, after the check of lineage; every run cites it."""
 
     def train(self, run: str, training: TrainingSettings, canaries: Canaries | None = None) -> TrainResult:
         """Train, or go on with a run that was cut; canaries are mixed in and watched."""
@@ -148,7 +146,6 @@ class _School(NamedTuple):
             harness=make_harness(self.settings.harness),
             canaries=canaries,
             engine=self.settings.engine,
-            log_head=self.log_head,
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flightschool.evaluation import EvaluationRun, evaluate, keep_run, load_run
+from flightschool.governance import AuditLog
 from flightschool.perturbation import profile
 from flightschool.protocols import Environment, RewardComposition, Tokenizer, TrainedEngine
 from flightschool.records import Attempt, Suite
@@ -87,8 +88,6 @@ class Checkride:
     composition: RewardComposition
     settings: JobSettings
     tell: Tell
-    log_head: str = ""
-    """Of the audit log, after the freeze: what every evaluation cites."""
 
     def fly(self, pilot: Pilot, run: str) -> dict[str, EvaluationRun]:
         """The suite in every way that the job measures it: ``clean``, ``perturbed`` and, clean again, ``greedy``.
@@ -134,7 +133,7 @@ class Checkride:
             on_attempt=attempts.append,
             keep_blob=self.store.put_blob,
             harness=make_harness(self.settings.harness),
-            log_head=self.log_head,
+            log_head=AuditLog(self.store).head().digest,
         )
         self.store.put_many(("attempt", attempt.id, attempt) for attempt in attempts)
         keep_run(self.store, measured, actor="train")

@@ -8,6 +8,7 @@ from pathlib import Path
 from flightschool.audit.trajectories import facts_of
 from flightschool.digest import digest
 from flightschool.engines.settings import EngineSettings
+from flightschool.governance import AuditLog
 from flightschool.protocols import Environment, Harness, RewardComposition
 from flightschool.records import MilestoneCheck, Task
 from flightschool.rollouts import EpisodeRunner
@@ -71,15 +72,13 @@ def fly(
     harness: Harness | None = None,
     canaries: Canaries | None = None,
     engine: EngineSettings | None = None,
-    log_head: str = "",
 ) -> TrainResult:
-    """Train, or go on training; each consumed group is scanned.
+    """Train, or go on training; each consumed group is scanned. The run cites the audit log's head.
 
     Args:
         canaries: impossible tasks that are mixed in, watched, and give no gradient.
         harness: drives the model; the built-in one by default.
         engine: what samples; our own by default. A run goes on with the one that it began with.
-        log_head: of the audit log, after the freeze and the check of lineage; the run cites it.
 
     Raises:
         InfrastructureError: trainer or engine died; running the same again goes on with the run.
@@ -103,7 +102,7 @@ def fly(
         note=tell.note,
         notes=notes,
         engine=engine,
-        log_head=log_head,
+        log_head=AuditLog(space.store).head().digest,
     )
 
 
