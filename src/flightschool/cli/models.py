@@ -11,7 +11,6 @@ import typer
 from flightschool.cli import output
 from flightschool.cli.references import existing_path
 from flightschool.cli.verb import group, verb
-from flightschool.errors import InputError, ModelFolderError
 
 if TYPE_CHECKING:
     from flightschool.engines.onboarding import FolderCheck
@@ -90,18 +89,17 @@ def _examine(path: Path) -> tuple[str, dict[str, object], list[FolderCheck]]:
     ]
     if not checks[0].passed:  # nothing that is computed with ids of another model means anything
         return "none", {"model_type": config.get("model_type")}, checks
-    engine, facts, computed = _compute(path, config)
+    engine, facts, computed = _compute(path)
     return engine, facts, [*checks, *computed]
 
 
-def _compute(path: Path, config: dict[str, object]) -> tuple[str, dict[str, object], list[FolderCheck]]:
-    from flightschool.engines import TransformerConfig, load_model
+def _compute(path: Path) -> tuple[str, dict[str, object], list[FolderCheck]]:
+    from flightschool.engines import load_model
     from flightschool.engines.onboarding import FolderCheck
+    from flightschool.engines.opening import local_kind
 
-    try:
-        TransformerConfig.from_hf(config, where=str(path / "config.json"))
-    except ModelFolderError as error:
-        return _compute_generic(path, error)
+    if local_kind(path) == "hf":
+        return _compute_generic(path)
     loaded = load_model(path)
     from flightschool.engines.parity import check_parity, own_engine, own_scores
 
@@ -116,17 +114,12 @@ def _compute(path: Path, config: dict[str, object]) -> tuple[str, dict[str, obje
     return "torch", facts, [parity, dense]
 
 
-def _compute_generic(path: Path, refused: ModelFolderError) -> tuple[str, dict[str, object], list[FolderCheck]]:
+def _compute_generic(path: Path) -> tuple[str, dict[str, object], list[FolderCheck]]:
     """With transformers, for what our own engine does not know."""
     from flightschool.engines import load_hf_model
     from flightschool.engines.parity import check_parity, check_routing, hf_engine, hf_scores
 
-    try:
-        model = load_hf_model(path)
-    except InputError as error:
-        raise ModelFolderError(
-            f"{refused.what}; and {error.what}", where=refused.where, expected=refused.expected, mend=error.mend
-        ) from error
+    model = load_hf_model(path)
     facts: dict[str, object] = {
         "model_type": model.model_type,
         "num_parameters": sum(parameter.numel() for parameter in model.model.parameters()),

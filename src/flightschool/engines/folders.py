@@ -25,7 +25,7 @@ from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.engines.transformer import Transformer
 from flightschool.errors import ModelFolderError
 
-__all__ = ["LoadedModel", "build_model", "digest_folder", "load_model", "read_state", "save_model"]
+__all__ = ["LoadedModel", "build_model", "digest_folder", "load_model", "read_json", "read_state", "save_model"]
 
 _FLOAT32 = "e_score_correction_bias"
 """Of a router: decides between experts, so it is never rounded."""
@@ -60,7 +60,7 @@ def load_model(
             do not fit each other.
     """
     folder = Path(directory)
-    config = TransformerConfig.from_hf(_read_json(folder / "config.json"), where=str(folder / "config.json"))
+    config = TransformerConfig.from_hf(read_json(folder / "config.json"), where=str(folder / "config.json"))
     files = _weight_files(folder)
     tokenizer = ChatTokenizer.from_folder(folder)
     if tokenizer.num_ids > config.vocab:
@@ -80,7 +80,7 @@ def digest_folder(folder: Path) -> str:
     Raises:
         ModelFolderError: a file is missing.
     """
-    _read_json(folder / "config.json")
+    read_json(folder / "config.json")
     files = [folder / "config.json", folder / "tokenizer.json", *_weight_files(folder)]
     missing = next((file for file in files if not file.is_file()), None)
     if missing is not None:
@@ -163,7 +163,12 @@ def save_model(
         return _digest_files([fresh / "config.json", fresh / "tokenizer.json", fresh / "model.safetensors"])
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of a model folder.
+
+    Raises:
+        ModelFolderError: the folder or the file is missing, or it is no JSON object.
+    """
     if not path.parent.is_dir():
         raise ModelFolderError(
             "model folder not found", where=str(path.parent), expected=_FOLDER, mend="check the path"
@@ -187,7 +192,7 @@ def _weight_files(folder: Path) -> Sequence[Path]:
     """Weights files in a fixed order: the shards of the index, or all safetensors files."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        names = _read_json(index).get("weight_map") or {}
+        names = read_json(index).get("weight_map") or {}
         files = [folder / name for name in sorted({str(value) for value in names.values()})]
     else:
         files = sorted(folder.glob("*.safetensors"))

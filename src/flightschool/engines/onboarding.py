@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from flightschool.engines.tokenizer import ChatTokenizer
-from flightschool.errors import ModelFolderError
 from flightschool.records import Record
 
 __all__ = ["FolderCheck", "check_ends", "check_padding", "check_template", "check_vocabulary", "read_tables"]
@@ -48,24 +47,10 @@ def read_tables(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         ModelFolderError: a file is missing or no JSON object.
     """
-    tables = []
-    for name, needed in (("config.json", True), ("tokenizer_config.json", False)):
-        path = folder / name
-        try:
-            table = json.loads(path.read_text(encoding="utf-8")) if needed or path.is_file() else {}
-        except (OSError, ValueError) as error:
-            raise ModelFolderError(
-                f"{name} cannot be read: {error}",
-                where=str(path),
-                expected="a JSON object",
-                mend="save the model and its tokenizer again with save_pretrained",
-            ) from None
-        if not isinstance(table, dict):
-            raise ModelFolderError(
-                f"{name} is no object", where=str(path), expected="a JSON object", mend="save it again"
-            )
-        tables.append(table)
-    return tables[0], tables[1]
+    from flightschool.engines.folders import read_json
+
+    tokens = folder / "tokenizer_config.json"
+    return read_json(folder / "config.json"), read_json(tokens) if tokens.is_file() else {}
 
 
 def check_vocabulary(tokenizer: ChatTokenizer, vocab: int) -> FolderCheck:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flightschool.engines.served import FolderExporter, ServedEngine, SglangWire, VllmWire
 from flightschool.engines.settings import EngineSettings
@@ -19,7 +18,7 @@ from flightschool.records import WeightsVersion
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["OpenedEngine", "open_engine"]
+__all__ = ["OpenedEngine", "local_kind", "open_engine"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,22 @@ class OpenedEngine:
             await self.engine.connect()
             version = WeightsVersion(run=name, incarnation=0, step=0, digest=self.digest)
             await self.engine.load_folder(version, folder.resolve(), keep_cache=False)
+
+
+def local_kind(folder: Path) -> Literal["torch", "hf"]:
+    """Which engine in this process runs a folder: our own where it knows the architecture, else the generic one.
+
+    Raises:
+        ModelFolderError: the configuration cannot be read.
+    """
+    from flightschool.engines.architecture import TransformerConfig
+
+    table = _config(folder)
+    try:
+        TransformerConfig.from_hf(table, where=str(folder / "config.json"))
+    except ModelFolderError:
+        return "hf"
+    return "torch"
 
 
 def open_engine(
@@ -159,14 +174,20 @@ def _key(settings: EngineSettings) -> str:
 
 def _sizes(folder: Path) -> tuple[int, int]:
     """Rows of the model's output and its longest sequence, as its configuration says."""
-    try:
-        table: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        text = table.get("text_config") or table
-        return int(text["vocab_size"]), int(text.get("max_position_embeddings") or 2048)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    table = _config(folder)
+    text = table.get("text_config") or table
+    vocab = text.get("vocab_size")
+    if not isinstance(vocab, int):
         raise ModelFolderError(
-            f"config.json cannot be read: {type(error).__name__}: {error}",
+            "config.json names no vocab_size",
             where=str(folder),
-            expected="a model folder with vocab_size in its configuration",
+            expected="the configuration of a language model",
             mend="copy the model's config.json into the folder",
-        ) from None
+        )
+    return vocab, int(text.get("max_position_embeddings") or 2048)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    from flightschool.engines.folders import read_json
+
+    return read_json(folder / "config.json")

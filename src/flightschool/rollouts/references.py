@@ -71,9 +71,10 @@ def parse_policy(
 
 
 def model_policy(folder: Path, name: str, sampling: Sampling | None = None, device: str = "cpu") -> Policy:
-    """A local model folder behind the built-in engine."""
-    from flightschool.engines import TorchEngine, load_model  # torch is heavy and only needed here
+    """A local model folder behind the engine that runs it: our own, or the generic one."""
+    from flightschool.engines.opening import local_kind, open_engine  # torch is heavy and only needed here
+    from flightschool.engines.settings import EngineSettings
     from flightschool.rollouts.policies import EnginePolicy
 
-    loaded = load_model(folder, device=device)
-    return EnginePolicy(TorchEngine(loaded), loaded.tokenizer, name, sampling)
+    opened = open_engine(EngineSettings(kind=local_kind(folder)), folder, device=device)
+    return EnginePolicy(opened.engine, opened.tokenizer, name, sampling)
