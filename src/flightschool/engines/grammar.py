@@ -105,7 +105,7 @@ class GrammarWalk:
         Raises:
             InputError: the grammar allows nothing here.
         """
-        mask = self._matcher.compute_bitmask()
+        mask: bytes = self._matcher.compute_bitmask()
         if self._matcher.is_error() or not any(mask):
             raise InputError(
                 f"a grammar came to a dead end: {self._matcher.get_error() or 'no token is allowed'}",

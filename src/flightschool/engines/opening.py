@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from flightschool.engines.served import FolderExporter, ServedEngine, SglangWire, VllmWire
+from flightschool.engines.served import FolderExporter, ServedEngine, SglangWire, VllmWire, Wire
 from flightschool.engines.settings import EngineSettings
 from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.errors import ConfigError, ModelFolderError
@@ -141,7 +141,7 @@ def _open_served(
     from flightschool.engines.folders import digest_folder
 
     url = settings.url or ""
-    wire = VllmWire(url, settings.served_model) if settings.kind == "vllm" else SglangWire(url)
+    wire: Wire = VllmWire(url, settings.served_model) if settings.kind == "vllm" else SglangWire(url)
     vocab, longest = _sizes(folder)
     target = settings.publish_to or publish_to
     digest = digest_folder(folder)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from flightschool.errors import TokenContractError
-from flightschool.records import EpisodeGroup, GroupState, SpanKind
+from flightschool.records import Attempt, EpisodeGroup, GroupState, SpanKind
 from flightschool.training.algorithms import (
     GroupCredits,
     TermWeights,
@@ -91,7 +93,7 @@ def train_group(
             advantage=advantages[credited[i].id],
             spans=credited[i].spans,
             turn_advantages=turns.get(credited[i].id, {}),
-            grammars=credited[i].grammars or {},
+            grammars=_grammars(credited[i]),
         )
         for i in chosen
     )
@@ -111,3 +113,7 @@ def train_group(
             mend="train a model, not a scripted policy",
         )
     return TrainGroup(id=group.id, members=members)
+
+
+def _grammars(attempt: Attempt) -> Mapping[str, str]:
+    return {} if isinstance(attempt.grammars, msgspec.UnsetType) else attempt.grammars

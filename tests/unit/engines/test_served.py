@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flightschool.engines.folders import LoadedModel, load_model, save_model
-from flightschool.engines.served import FolderExporter, ServedEngine, SglangWire, VllmWire
+from flightschool.engines.served import FolderExporter, ServedEngine, SglangWire, VllmWire, Wire
 from flightschool.errors import InfrastructureError, InputError, TokenContractError
 from flightschool.protocols import GenerationRequest
 from flightschool.records import WeightsVersion
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, make_loaded: Callable[..., LoadedModel]) -> Path:
 
 
 def client(fake: ServedFake, folder: Path, **options: Any) -> ServedEngine:
-    wire = VllmWire(fake.url) if isinstance(fake, VllmFake) else SglangWire(fake.url)
+    wire: Wire = VllmWire(fake.url) if isinstance(fake, VllmFake) else SglangWire(fake.url)
     exporter = FolderExporter(folder, folder.parent / "published")
     return ServedEngine(wire, vocab=300, max_context=200, run="r", exporter=exporter, **options)
 
