@@ -14,12 +14,13 @@ from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Quiet, Tell
 from flightschool.stations.training_station import control_settings, fly, run_name, training_settings
 from flightschool.stations.unseen import require_unseen
-from flightschool.stations.watching import canary_tasks, scan_run
+from flightschool.stations.watching import Canaries, canary_tasks, scan_run
 from flightschool.stations.writing import write_up
 
 __all__ = [
     "EVALUATION_KIND",
     "Admission",
+    "Canaries",
     "Candidates",
     "Checkride",
     "Collected",
