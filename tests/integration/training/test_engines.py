@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,10 @@ class Bandit:
         admitted_step: int,
         seed: int,
         weather_profile: FaultProfile | None = None,
+        known: Mapping[int, Attempt] | None = None,
+        keep: Callable[[Attempt], None] | None = None,
     ) -> EpisodeGroup:
+        assert not known
         members = await asyncio.gather(*(self._attempt(task, policy, group, index, seed) for index in range(size)))
         return EpisodeGroup(id=group, task=task.id, size=size, members=tuple(members), admitted_step=admitted_step)
 

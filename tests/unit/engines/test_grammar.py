@@ -52,7 +52,8 @@ def test_the_kept_mass_by_hand() -> None:
     (kept,) = restrict(logits, [1.0], [torch.tensor([True, True, False])])
     assert kept == pytest.approx(torch.log(torch.tensor(3 / 8)).item(), abs=1e-6)
     (token,), (logprob,) = sample(logits, [1.0], [0.5])
-    assert (token, logprob) == (1, pytest.approx(torch.log(torch.tensor(2 / 3)).item(), abs=1e-6))
+    assert token == 1
+    assert logprob == pytest.approx(torch.log(torch.tensor(2 / 3)).item(), abs=1e-6)
 
 
 def test_allowed_tokens_that_are_hopeless_are_still_drawn_exactly() -> None:
@@ -61,7 +62,8 @@ def test_allowed_tokens_that_are_hopeless_are_still_drawn_exactly() -> None:
     (kept,) = restrict(logits, [1.0], [torch.tensor([False, True, True])])
     (token,), (logprob,) = sample(logits, [1.0], [0.999])
     assert kept == pytest.approx(-200.0 + 0.31326, abs=1e-4)
-    assert (token, logprob) == (2, pytest.approx(-1.31326, abs=1e-4))
+    assert token == 2
+    assert logprob == pytest.approx(-1.31326, abs=1e-4)
 
 
 async def test_a_dead_end_fails_its_request_alone(

@@ -119,12 +119,13 @@ async def test_log_probabilities_that_are_not_exact_raise_by_name(lie: str, fold
 async def test_a_stream_that_breaks_is_infrastructure_and_no_short_completion(
     kind: type[ServedFake], folder: Path
 ) -> None:
+    left = 4
+
     def distort(event: Event) -> Event | None:
         nonlocal left
         left -= 1
         return event if left else None
 
-    left = 4
     async with kind(load_model(folder), distort=distort) as fake:
         engine = client(fake, folder)
         with pytest.raises(InfrastructureError, match=r"did not answer|stream"):

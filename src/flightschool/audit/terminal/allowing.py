@@ -10,6 +10,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from flightschool.audit.terminal.outputs import Output
@@ -87,10 +88,12 @@ def _of_words(text: str, instruction: str) -> Iterator[tuple[str, str]]:
 def _of_dates(text: str, instruction: str) -> Iterator[tuple[str, str]]:
     named = [name for name in _DATES if name in instruction and f" or {name}" in instruction.replace("`", "")]
     for name in named:
-        other = re.sub(
-            r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", lambda m, form=_DATES[name]: form.format(*m.groups()), text
-        )
-        yield other, f"dates as {name}"
+        form = partial(_dated, _DATES[name])
+        yield re.sub(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", form, text), f"dates as {name}"
+
+
+def _dated(form: str, found: re.Match[str]) -> str:
+    return form.format(*found.groups())
 
 
 def _of_formats(output: Output, instruction: str) -> Iterator[tuple[str, str]]:

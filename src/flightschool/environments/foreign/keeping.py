@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from flightschool.environments.built import BuiltEnvironment
 from flightschool.environments.fidelity import Agreement, Fidelity
 from flightschool.environments.foreign.content import ForeignContent
 from flightschool.environments.foreign.environment import ForeignEnvironment
-from flightschool.environments.from_traces import BuiltEnvironment
 from flightschool.environments.inventory import InventoryEntry
 from flightschool.environments.recordings import Share
 
