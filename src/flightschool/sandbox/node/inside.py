@@ -21,6 +21,7 @@ __all__ = ["main"]
 
 def main(fd: int) -> None:
     """Read the plan (a length in 8 bytes, JSON), renounce what is left, serve."""
+    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)  # not the init under a relay: orphans come here too
     channel = socket.socket(fileno=os.dup(fd))
     length = int.from_bytes(channel.recv(8, socket.MSG_WAITALL), "little")
     plan = Plan.of(json.loads(channel.recv(length, socket.MSG_WAITALL)))
