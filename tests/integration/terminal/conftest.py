@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import json
@@ -331,7 +332,7 @@ def as_ordinary(sandboxes: str) -> Callable[[Callable[[], None]], None]:
 
 def _in_child(work: Callable[[], None]) -> None:
     told, tells = os.pipe()
-    b"".decode("utf-8-sig")  # loaded late, from where that user may not read
+    codecs.lookup("utf-8-sig")  # loaded late, from where that user may not read
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # later Pythons warn of forking beside threads; none of ours hold locks
         pid = os.fork()
