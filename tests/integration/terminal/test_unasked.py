@@ -11,6 +11,8 @@ from flightschool.environments.terminal import grading, sifting
 from flightschool.records import Outcome
 from flightschool.rollouts.terminal import Episode
 
+ROOT_HOME = "/root"
+
 pytestmark = pytest.mark.integration
 
 RIGHT = '[ "$(cat /app/answer 2>/dev/null)" = right ]'
@@ -81,7 +83,7 @@ SETTINGS = {
         "FROM debian:12\nWORKDIR /app\n",
         '[ "$(echo [] | jq length)" = 7 ]',
         "echo 'def length: 7;' > ~/.jq\n",
-        "/root/.jq",
+        f"{ROOT_HOME}/.jq",
     ),
     "a monitor of git": (
         "git",

@@ -181,12 +181,12 @@ def test_a_policy_cannot_keep_the_grader_busy(sieve: Callable[..., Sieve]) -> No
 
 
 def test_settings_of_tools_are_kept_only_where_the_task_is_about_the_tool() -> None:
-    homes = ("/root", "/home/clerk")
+    homes = ("/root", "/srv/clerk")
     idle = unasked_places(homes, "Sort the numbers in /app/data.")
-    assert {"/root/.jq", "/home/clerk/.gitconfig", "/etc/gitconfig", "/root/.cargo/config.toml"} <= idle
+    assert {"/root/.jq", "/srv/clerk/.gitconfig", "/etc/gitconfig", "/root/.cargo/config.toml"} <= idle
     assert "/root/.bashrc" not in idle
     about = unasked_places(homes, "Commit it to the repository, then use JQ.")
-    assert not {"/root/.jq", "/home/clerk/.gitconfig", "/etc/gitconfig"} & about
+    assert not {"/root/.jq", "/srv/clerk/.gitconfig", "/etc/gitconfig"} & about
     assert "/root/.npmrc" in about
     assert "/root/.gitconfig" in unasked_places(homes, "A digital thing."), "words are whole"
 
