@@ -104,7 +104,7 @@ SETTINGS = {
         ROOT_REPOSITORY,
         f"git status --porcelain >&2; {RIGHT}",
         f"{EVIL}git config --global core.fsmonitor /app/evil\n",
-        "/root/.gitconfig",
+        f"{ROOT_HOME}/.gitconfig",
     ),
 }
 

@@ -48,6 +48,7 @@ def sieve(tmp_path: Path) -> Callable[[str], Sieve]:
     return make
 
 
+ROOT_HOME = "/root"
 KEPT = [
     entry("/app/answer"),
     entry("/app/conftest.py"),
@@ -181,19 +182,24 @@ def test_a_policy_cannot_keep_the_grader_busy(sieve: Callable[..., Sieve]) -> No
 
 
 def test_settings_of_tools_are_kept_only_where_the_task_is_about_the_tool() -> None:
-    homes = ("/root", "/srv/clerk")
+    homes = (ROOT_HOME, "/srv/clerk")
     idle = unasked_places(homes, "Sort the numbers in /app/data.")
-    assert {"/root/.jq", "/srv/clerk/.gitconfig", "/etc/gitconfig", "/root/.cargo/config.toml"} <= idle
-    assert "/root/.bashrc" not in idle
+    assert {f"{ROOT_HOME}/.jq", "/srv/clerk/.gitconfig", "/etc/gitconfig", f"{ROOT_HOME}/.cargo/config.toml"} <= idle
+    assert f"{ROOT_HOME}/.bashrc" not in idle
     about = unasked_places(homes, "Commit it to the repository, then use JQ.")
-    assert not {"/root/.jq", "/srv/clerk/.gitconfig", "/etc/gitconfig"} & about
-    assert "/root/.npmrc" in about
-    assert "/root/.gitconfig" in unasked_places(homes, "A digital thing."), "words are whole"
+    assert not {f"{ROOT_HOME}/.jq", "/srv/clerk/.gitconfig", "/etc/gitconfig"} & about
+    assert f"{ROOT_HOME}/.npmrc" in about
+    assert f"{ROOT_HOME}/.gitconfig" in unasked_places(homes, "A digital thing."), "words are whole"
 
 
 def test_what_is_written_below_such_a_place_is_told(sieve: Callable[[str], Sieve]) -> None:
-    entries = [entry("/root/.jq", FOLDER), entry("/root/.jq/x.jq"), entry("/root/notes"), entry("/etc/gitconfig")]
+    entries = [
+        entry(f"{ROOT_HOME}/.jq", FOLDER),
+        entry(f"{ROOT_HOME}/.jq/x.jq"),
+        entry(f"{ROOT_HOME}/notes"),
+        entry("/etc/gitconfig"),
+    ]
     kept, left_out = sieve("Do it.").sift(entries)
-    assert [one.path for one in kept] == ["/root/.jq", "/root/notes"]
-    assert {one.path for one in left_out} == {"/root/.jq/x.jq", "/etc/gitconfig"}
+    assert [one.path for one in kept] == [f"{ROOT_HOME}/.jq", f"{ROOT_HOME}/notes"]
+    assert {one.path for one in left_out} == {f"{ROOT_HOME}/.jq/x.jq", "/etc/gitconfig"}
     assert len(sieve("Ask jq, commit to git.").sift(entries)[0]) == 4
