@@ -109,7 +109,8 @@ def judge_corpus(folder: Path, work: Path, *, most_s: float | None = None) -> tu
         InfrastructureError: no sandbox can be made here.
     """
     tasks = {task.id: task for task in read_corpus(folder) if _runs_here(task)}
-    began, judged = time.monotonic(), []
+    began = time.monotonic()
+    judged: list[Judged] = []
 
     def unpacked() -> Iterator[TerminalTask | UnreadableTask]:
         for task in tasks.values():

@@ -36,7 +36,7 @@ def renamed(files: dict[str, str]) -> dict[str, str]:
     names: dict[str, None] = {}
     for path, text in files.items():
         names |= dict.fromkeys(posixpath.splitext(part)[0] for part in path.split("/") if part not in FIXED)
-        names |= dict.fromkeys(_identifiers(text) if path.endswith(".py") else ())
+        names |= dict.fromkeys(_identifiers(text) if path.endswith(".py") else [])
         names |= dict.fromkeys(re.findall(r"/app/(?:[\w-]+/)*([\w-]+)", text))
         names |= dict.fromkeys(re.findall(r"\b[A-Z]+_[A-Z_]+(?==)", text))
     chosen = {name: _new(number, name) for number, name in enumerate(_usable(names))}
@@ -99,16 +99,17 @@ def compared(kit: Any, names: list[str], tmp_path: Path, images: Path) -> list[s
 
 
 def test_what_is_read_stays_the_same_under_other_names(kit: Any, tmp_path: Path) -> None:
-    changed, differ = 0, []
+    changed = 0
+    differ: list[tuple[str, list[str], list[str]]] = []
     for name, task in {**kit.clean, **kit.flawed}.items():
         files = renamed(task.files)
         changed += files != task.files
-        flaws = []
+        flaws: list[list[str]] = []
         for folder, texts in ((tmp_path / "a" / name, task.files), (tmp_path / "b" / name, files)):
             static = examine_static(read_folder(kit.write(folder, texts)))
             flaws.append(sorted(one.flaw for one in static.findings))
         if flaws[0] != flaws[1]:
-            differ.append((name, *flaws))
+            differ.append((name, flaws[0], flaws[1]))
     assert changed > 40, "the names are changed at all"
     assert differ == []
 
