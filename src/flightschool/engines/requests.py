@@ -101,6 +101,7 @@ def joined(first: Generation, rest: Generation) -> Generation:
         finish=rest.finish,
         support=rest.support,
         log_kept_mass_T=first.log_kept_mass_T + rest.log_kept_mass_T,
+        routing_T=rest.routing_T or first.routing_T,  # of the whole context, as far as it was computed
     )
 
 

@@ -6,16 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
 from flightschool.engines import CausalAttention, Transformer, TransformerConfig, load_model, save_model
 from flightschool.engines.experts import Experts, RecordedRouting, ReplayedRouting, best_experts
 from flightschool.engines.folders import LoadedModel
+from flightschool.engines.requests import joined
 from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.engines.torch_engine import TorchEngine
 from flightschool.errors import ModelFolderError, TokenContractError
-from flightschool.protocols import GenerationRequest
+from flightschool.protocols import Generation, GenerationRequest
+from flightschool.records import VersionRun
 
 CONFIG = TransformerConfig(
     model_type="glm4_moe",
@@ -150,6 +153,18 @@ async def test_the_engine_tells_the_experts_of_prompt_and_completion(
     assert second.routing_T[: len(first.routing_T)] == first.routing_T
     assert len(second.routing_T) == len(longer) + 2
     engine.close()
+
+
+def test_a_completion_that_was_interrupted_keeps_its_experts() -> None:
+    def piece(token: int, routes: tuple[bytes, ...], finish: str) -> Generation:
+        runs = (VersionRun(step=0, count=1),)
+        return Generation(
+            token_ids_T=(token,), logprobs_T=(-1.0,), versions=runs, kv_step=0, finish=finish, routing_T=routes
+        )
+
+    first, rest = piece(1, (b"a",), "interrupted"), piece(2, (b"a", b"b"), "stop")
+    assert joined(first, rest).routing_T == (b"a", b"b")
+    assert joined(first, msgspec.structs.replace(rest, routing_T=())).routing_T == (b"a",)
 
 
 def test_best_experts_are_the_largest() -> None:
