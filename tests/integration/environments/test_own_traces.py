@@ -18,36 +18,58 @@ NUM_EPISODES = 60
 
 CONFIG = """
 [environment]
-name = "my-agent"
+name = "shop"
+traces = "orders.jsonl"
 [model]
 name = "tiny"
 [screening]
-budget = 44
-threshold = 0.05
+budget = 96
 [suite]
 name = "checkride"
 suite_fraction = 0.25
 holdout_fraction = 0.1
-trained = ["two_step"]
-max_tasks_per_family = 1
-max_tasks_untrained = 1
+trained = ["cancel"]
+max_tasks_per_family = 2
 [imitation]
-epochs = 1
-learning_rate = 1e-4
+epochs = 20
+learning_rate = 3e-4
 [training]
-num_steps = 1
-groups_per_step = 1
+num_steps = 2
+groups_per_step = 2
 group_size = 4
 learning_rate = 3e-4
 max_new_tokens = 40
 """
 
+ASKED = (
+    "Please cancel order {}.", "Stop order {} now.", "I no longer want {}.", "Drop the order {} for me.",
+    "Call off {} today.", "We must undo order {}.", "Kindly void {}.", "Take {} back.", "Remove my order {}.",
+    "End order {} at once.", "Nobody needs {} any more.", "Withdraw order {} please.",
+)  # fmt: skip
+
+
+def cancelling(number: int) -> dict[str, Any]:
+    """One recorded episode of a small shop: six orders in each of twelve wordings."""
+    order, family = f"{'ABCDEFGH'[3 * number % 8]}{11 + number}", number // 6
+    function = {"name": "cancel_order", "arguments": json.dumps({"order": order})}
+    answer = {"order": order, "state": "cancelled"}
+    return {
+        "messages": [
+            {"role": "system", "content": "Cancel orders."},
+            {"role": "user", "content": ASKED[family].format(order)},
+            {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]},
+            {"role": "tool", "tool_call_id": "c", "content": json.dumps(answer)},
+            {"role": "assistant", "content": "Done."},
+        ],
+        "metadata": {"task": f"t{number}", "family": f"f{family}", "stratum": "cancel", "success": True},
+    }
+
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A workspace with a file of recordings."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FLIGHTSCHOOL_KEYS", str(tmp_path / "keys"))
+    monkeypatch.setenv("FLIGHTSCHOOL_KEYS", str(tmp_path_factory.mktemp("keys")))
     assert main(["init", "."]) == 0
     lines = [
         line for line in RECORDED.read_text().splitlines() if json.loads(line)["metadata"]["stratum"] == "two_step"
@@ -105,9 +127,9 @@ def test_an_expert_drafts_signs_and_rejects(place: Path, capsys: pytest.CaptureF
 
 @pytest.mark.slow
 def test_from_a_file_to_a_trained_agent(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said(capsys, "traces", "import", "june.jsonl", "--name", "june")
-    said(capsys, "env", "build", "--from-traces", "june", "--name", "my-agent")
+    (place / "orders.jsonl").write_text("".join(json.dumps(cancelling(n)) + "\n" for n in range(72)))
     (place / "walk.toml").write_text(CONFIG)
     result = said(capsys, "train", "walk.toml")
+    assert result["success_before"] == 0.0
+    assert result["success_after"] > 0.5
     assert (place / "reports" / "walk.html").is_file()
-    assert Path(result["model_after"]).is_dir()
