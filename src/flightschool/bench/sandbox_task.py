@@ -34,16 +34,21 @@ def parse_rate(folder: Path, count: int) -> float:
     return measure_read_speed(folder).tasks_per_s
 
 
-def light_task_s(folder: Path, rounds: int) -> float:
+def light_task_s(folder: Path, rounds: int) -> float | None:
     """Seconds from the start of ``flightschool rollout`` to the verdict of a task of a shell; median, its image built.
 
     Args:
         folder: an empty one, for the task and its image.
         rounds: how often it is run.
 
+    Returns:
+        None where this user may not start the Python that runs this (it lies in another user's home).
+
     Raises:
         InfrastructureError: it cannot be run here.
     """
+    if not os.access(sys.executable, os.X_OK):
+        return None
     for name, text in _TASK.items():
         place = folder / "sum" / name
         place.parent.mkdir(parents=True, exist_ok=True)
