@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -76,6 +78,7 @@ def fragment(opcode: Opcode, data: bytes) -> bytes:
         (fragment(Opcode.TEXT, b"x" * 600) + frame(Opcode.CONTINUATION, b"x" * 600), Close.TOO_BIG),
         (b"\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xff", Close.TOO_BIG),  # is not waited for
     ],
+    ids=itertools.count(),  # a mask is drawn anew each time; every worker must name the tests alike
 )
 def test_what_is_forbidden_ends_the_connection(data: bytes, code: Close) -> None:
     with pytest.raises(FrameError) as caught:
