@@ -25,6 +25,9 @@ from flightschool.verification import SeparateGrader, rules_in
 
 __all__ = ["Regraded", "regrade_run"]
 
+TIMEOUT_S = 120.0
+"""Of one item, beside what its commands and judges may take: a busy machine is no reason to lose a grade."""
+
 
 class Regraded(Record, frozen=True, kw_only=True):
     """A run graded again."""
@@ -68,7 +71,7 @@ def regrade_run(
     turned: dict[str, str] = {}
     lost: dict[str, str] = {}
     specs = {task: environment.reference(task).checks for task in suite.task_digests}
-    with SeparateGrader(pass_env=_keys(specs.values())) as grader:
+    with SeparateGrader(timeout_s=TIMEOUT_S, pass_env=_keys(specs.values())) as grader:
 
         def judge(attempt: Attempt) -> Verdict:
             evidence = _evidence(store, attempt, environment, weather_profile, run.enforced)
