@@ -18,7 +18,7 @@ quickstart: $(INSTALLED)
 	$(BIN)/flightschool quickstart --workspace quickstart
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit tests/integration
 
 test-long: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m long

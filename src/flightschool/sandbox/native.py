@@ -14,7 +14,7 @@ from flightschool.sandbox.enforcement import native_enforcement
 from flightschool.sandbox.helper import Helper, find_helper
 from flightschool.sandbox.launching import Launcher, plan_of
 from flightschool.sandbox.live import AgentSandbox, closing
-from flightschool.sandbox.node.plan import DEFENCES
+from flightschool.sandbox.node.plan import DEFENCES, Plan
 from flightschool.sandbox.node.syscalls import MACHINE, NUMBERS
 from flightschool.sandbox.recipes import knows
 from flightschool.sandbox.records import Enforcement, Mechanism, SandboxSpec
@@ -101,6 +101,15 @@ class NativeProvider:
                 self._found = await asyncio.to_thread(find_helper)
             helper = self._found
         launcher = await self._running_launcher(helper.program)
+        try:
+            return await self._make(spec, plan, launcher, helper)
+        except InfrastructureError:
+            if not launcher.dead:
+                raise
+        # It had been killed and nobody had noticed. Nothing was run in the sandbox yet: another launcher may make it.
+        return await self._make(spec, plan, await self._running_launcher(helper.program), helper)
+
+    async def _make(self, spec: SandboxSpec, plan: Plan, launcher: Launcher, helper: Helper) -> AgentSandbox:
         groups, group = await self._group(spec)
         try:
             number, channel = await launcher.open_box(plan, str(group.path) if group else "")

@@ -12,7 +12,7 @@ from flightschool.records import Outcome
 from flightschool.rollouts.terminal import Episode
 from flightschool.testing.corpus import CorpusTask, read_corpus
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "audit"
 TASKS = {task.id: task for task in read_corpus(CORPUS / "unseen")}

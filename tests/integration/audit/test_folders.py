@@ -14,7 +14,7 @@ import pytest
 
 from flightschool.cli import main
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ import pytest
 from flightschool.audit.terminal.static import examine_static
 from flightschool.environments.terminal import TerminalTask, iter_tasks, write_sample_tasks
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 MANY = 4000
 LEAST_PER_S = 300

@@ -15,7 +15,7 @@ from flightschool.audit.terminal.mends import mend
 from flightschool.audit.terminal.static import examine_static
 from flightschool.environments.terminal import read_folder
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 R = "/logs/verifier/reward.txt"
 TOML = 'schema_version = "1.4"\n[agent]\ntimeout_sec = 20\n[verifier]\ntimeout_sec = 20\n'

@@ -18,7 +18,7 @@ from flightschool.audit.terminal import FolderAudit, audit_folders
 from flightschool.audit.terminal.static import examine_static
 from flightschool.environments.terminal import iter_tasks, read_folder
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 _GIVEN = (
     "task.toml instruction.md environment tests solution Dockerfile test.sh solve.sh app logs verifier agent user root"

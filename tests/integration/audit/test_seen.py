@@ -10,7 +10,7 @@ import pytest
 from flightschool.audit.terminal import FolderAudit, audit_folders
 from flightschool.environments.terminal import iter_tasks
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SAMPLE = ("noop", "leak-file", "broken")
 

@@ -13,7 +13,7 @@ from flightschool.engines.gguf import convert
 from flightschool.errors import InputError
 from flightschool.protocols import GenerationRequest
 
-pytestmark = [pytest.mark.integration, pytest.mark.model, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.integration, pytest.mark.model, pytest.mark.filterwarnings("ignore"), pytest.mark.long]
 
 TEXTS = (
     "Hello world",

@@ -140,6 +140,7 @@ async def test_an_engine_that_dies_ends_the_attempt_at_once_and_scores_nothing()
     assert time.monotonic() - started < 20.0
 
 
+@pytest.mark.long
 async def test_time_is_up_and_the_whole_process_group_dies(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     script = ASK + (

@@ -282,8 +282,9 @@ def prober_of(name: str) -> Prober:
     return _probers[name]
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def probers() -> Iterator[None]:
+    """They end with the file that began them: other files count processes."""
     yield
     while _probers:
         _probers.popitem()[1].end()

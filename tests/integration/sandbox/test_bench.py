@@ -22,7 +22,7 @@ from flightschool.sandbox.helper import SWITCH, compiler
 if TYPE_CHECKING:
     from tests.integration.sandbox.conftest import Place
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 PROMISED = (
     "mechanism floor_ms_p50 start_ms_p50 ratio_to_floor per_s_at_8 exec_ms_p50 live_mib vs_bubblewrap vs_runc"
     " harbor_parse_tasks_per_s light_task_s"

@@ -17,7 +17,7 @@ from flightschool.sandbox.helper import compiler
 if TYPE_CHECKING:
     from tests.integration.sandbox.conftest import Place
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 MIB = 1 << 20
 SMALL = SandboxSpec(limits=Limits(pids=32, disk_bytes=8 * MIB, inodes=400, memory_bytes=96 * MIB))
 

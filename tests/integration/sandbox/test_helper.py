@@ -29,7 +29,7 @@ from flightschool.sandbox.recipes import knows
 if TYPE_CHECKING:
     from tests.integration.sandbox.conftest import Place
 
-pytestmark = [pytest.mark.integration, pytest.mark.skipif(compiler() is None, reason="no C compiler")]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(compiler() is None, reason="no C compiler"), pytest.mark.long]
 LOOK = Path(__file__).with_name("look.py").read_text()
 
 

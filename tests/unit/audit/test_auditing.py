@@ -254,6 +254,7 @@ def test_progress_counts_tasks(price_list: PriceList) -> None:
     assert seen[-1] == (3, 3)
 
 
+@pytest.mark.long
 def test_examiners_side_by_side_find_the_same(price_list: PriceList, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing, "BATCH_SIZE", 4)
     alone = audit_environment(price_list, composition=OutcomeReward())
