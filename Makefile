@@ -21,7 +21,7 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/unit tests/integration
 
 test-long: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m long
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m 'long and not slow'
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
