@@ -20,7 +20,7 @@ from flightschool.sandbox import ImageTree, Limits, NativeProvider, ReadOnlyMoun
 from flightschool.sandbox.helper import compiler, find_helper
 
 if TYPE_CHECKING:
-    from tests.integration.sandbox.conftest import Place
+    from tests.integration.sandbox.conftest import Place, open_way_to
 
 pytestmark = pytest.mark.integration
 MANY, FEW = 500, 60
@@ -252,8 +252,7 @@ def test_a_host_out_of_memory_for_a_root_is_a_clear_error(native: Place) -> None
 def _many_leave_nothing(place: Place, num_episodes: int, tmp_path: Path) -> None:
     folder = tmp_path / "temporary"
     folder.mkdir()
-    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
-        path.chmod(path.stat().st_mode | 0o755)
+    open_way_to(tmp_path)
     folder.chmod(0o777)
 
     def work() -> None:
@@ -333,7 +332,8 @@ def tree(tmp_path: Path) -> Path:
     for name in ("bin", "lib", "lib64"):
         if Path("/", name).is_symlink():
             (tree / name).symlink_to(Path("/", name).readlink())
-    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path, tree, tree / "app", tree / "etc"):
+    open_way_to(tree)
+    for path in (tree / "app", tree / "etc"):
         path.chmod(path.stat().st_mode | 0o755)
     (tree / "app").chmod(0o777)
     (tree / "app" / "data.txt").chmod(0o666)

@@ -27,7 +27,7 @@ from flightschool.sandbox.node import seccomp
 from flightschool.sandbox.recipes import knows
 
 if TYPE_CHECKING:
-    from tests.integration.sandbox.conftest import Place
+    from tests.integration.sandbox.conftest import Place, open_way_to
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(compiler() is None, reason="no C compiler"), pytest.mark.long]
 LOOK = Path(__file__).with_name("look.py").read_text()
@@ -68,8 +68,7 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 def test_both_set_up_the_same(both: tuple[Place, Place], tmp_path: Path) -> None:
-    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
-        path.chmod(path.stat().st_mode | 0o755)
+    open_way_to(tmp_path)
     (tmp_path / "file").write_text("x")
     mounts = (
         ReadOnlyMount(source=str(tmp_path), target="/inputs/deep/er"),
@@ -100,8 +99,7 @@ def test_both_set_up_the_same_on_an_image_tree(both: tuple[Place, Place], tmp_pa
     for name in ("bin", "lib", "lib64"):
         if Path("/", name).is_symlink():
             (tree / name).symlink_to(Path("/", name).readlink())
-    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path, tree):
-        path.chmod(path.stat().st_mode | 0o755)
+    open_way_to(tree)
     if python.dropped:
         for path in (tree, *tree.rglob("*")):
             os.lchown(path, python.user, python.user)
@@ -125,8 +123,7 @@ def test_both_set_up_the_same_on_a_layer_over_the_host(both: tuple[Place, Place]
     (tree / "etc/shells").write_text("/bin/only\n")
     (tree / "usr/local/bin").symlink_to("/opt/x")
     (tree / "var").symlink_to("../elsewhere")
-    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path, tree):
-        path.chmod(path.stat().st_mode | 0o755)
+    open_way_to(tree)
     if python.dropped:
         for path in (tree, *tree.rglob("*")):
             os.lchown(path, python.user, python.user)
