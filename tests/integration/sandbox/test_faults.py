@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from tests.integration.sandbox.conftest import open_way_to
 
 from flightschool.bench.sandbox_leaks import count_leftovers, fly_and_count, grown
 from flightschool.errors import InfrastructureError
@@ -20,7 +21,7 @@ from flightschool.sandbox import ImageTree, Limits, NativeProvider, ReadOnlyMoun
 from flightschool.sandbox.helper import compiler, find_helper
 
 if TYPE_CHECKING:
-    from tests.integration.sandbox.conftest import Place, open_way_to
+    from tests.integration.sandbox.conftest import Place
 
 pytestmark = pytest.mark.integration
 MANY, FEW = 500, 60

@@ -17,6 +17,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.integration.sandbox.conftest import open_way_to
 
 from flightschool.errors import InfrastructureError, InputError
 from flightschool.sandbox import ImageTree, Limits, NativeProvider, ReadOnlyMount, SandboxProvider, SandboxSpec
@@ -27,7 +28,7 @@ from flightschool.sandbox.node import seccomp
 from flightschool.sandbox.recipes import knows
 
 if TYPE_CHECKING:
-    from tests.integration.sandbox.conftest import Place, open_way_to
+    from tests.integration.sandbox.conftest import Place
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(compiler() is None, reason="no C compiler"), pytest.mark.long]
 LOOK = Path(__file__).with_name("look.py").read_text()
