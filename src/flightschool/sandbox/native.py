@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Collection
-from typing import Final
+from typing import Any, Final
 
 from flightschool.errors import InfrastructureError, InputError
 from flightschool.sandbox.cgroups import ControlGroup, ControlGroups, find_control_groups
@@ -14,7 +14,7 @@ from flightschool.sandbox.enforcement import native_enforcement
 from flightschool.sandbox.helper import Helper, find_helper
 from flightschool.sandbox.launching import Launcher, plan_of
 from flightschool.sandbox.live import AgentSandbox, closing
-from flightschool.sandbox.node.plan import DEFENCES, Plan
+from flightschool.sandbox.node.plan import DEFENCES
 from flightschool.sandbox.node.syscalls import MACHINE, NUMBERS
 from flightschool.sandbox.recipes import knows
 from flightschool.sandbox.records import Enforcement, Mechanism, SandboxSpec
@@ -109,7 +109,7 @@ class NativeProvider:
         # It had been killed and nobody had noticed. Nothing was run in the sandbox yet: another launcher may make it.
         return await self._make(spec, plan, await self._running_launcher(helper.program), helper)
 
-    async def _make(self, spec: SandboxSpec, plan: Plan, launcher: Launcher, helper: Helper) -> AgentSandbox:
+    async def _make(self, spec: SandboxSpec, plan: dict[str, Any], launcher: Launcher, helper: Helper) -> AgentSandbox:
         groups, group = await self._group(spec)
         try:
             number, channel = await launcher.open_box(plan, str(group.path) if group else "")
