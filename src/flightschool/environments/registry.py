@@ -156,6 +156,13 @@ def load_environment(ref: str, workspace: Workspace | None = None) -> Environmen
         ConfigError: wrong options, or code that cannot be loaded.
         InputError: the environment no longer has the digest that it was kept with.
     """
+    if "://" in ref:
+        raise NotFoundError(
+            "an environment is named, not addressed",
+            where=ref,
+            expected="a name of this workspace",
+            mend=f"flightschool env import {ref} --format openenv --name NAME, then give NAME",
+        )
     name, options = _parse(ref)
     if name == "desk":
         return _desk(options, ref)
