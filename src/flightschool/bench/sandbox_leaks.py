@@ -13,14 +13,17 @@ import psutil
 from flightschool.records import Record
 from flightschool.sandbox import NativeProvider, SandboxSpec
 
-__all__ = ["Leftovers", "count_leftovers", "fly_and_count"]
+__all__ = ["SEGMENT_BYTES", "Leftovers", "count_leftovers", "fly_and_count"]
 
 MARK = "fs-left"
+SEGMENT_BYTES = 19_553
+"""Marks System V memory, which has no name: what else runs on this host makes and ends segments meanwhile."""
 CONCURRENCY = 8
 _LITTER = (
     f"echo $$ > /tmp/{MARK}-$$; echo $$ > /dev/shm/{MARK}-$$; mkfifo /tmp/{MARK}-fifo;"
-    " (setsid sleep 955 >/dev/null 2>&1 &) ; sleep 954 >/dev/null 2>&1 & cat /tmp/{MARK}-$$"
-).replace("{MARK}", MARK)
+    f" if command -v ipcmk >/dev/null; then ipcmk -M {SEGMENT_BYTES} >/dev/null; fi;"
+    f" (setsid sleep 955 >/dev/null 2>&1 &) ; sleep 954 >/dev/null 2>&1 & cat /tmp/{MARK}-$$"
+)
 
 
 class Leftovers(Record, frozen=True, kw_only=True):
@@ -37,7 +40,7 @@ class Leftovers(Record, frozen=True, kw_only=True):
     """Distinct ones, of processes below this one."""
     cgroups: int
     segments: int
-    """System V memory, and marked files of POSIX memory."""
+    """System V memory of the marked size, and marked files of POSIX memory."""
     files: int
     """Marked ones in the host's temporary folders, and all in the folder for temporary files of this run."""
 
@@ -56,7 +59,7 @@ def count_leftovers(launchers: tuple[int, ...] = (), folder: Path | None = None)
     temporary = {Path("/tmp"), Path("/var/tmp"), Path(tempfile.gettempdir())}
     marked = [path for place in temporary if place.is_dir() for path in place.glob(f"{MARK}*")]
     in_memory = list(Path("/dev/shm").glob(f"{MARK}*"))
-    segments = _lines("/proc/sysvipc/shm") + len(in_memory)
+    segments = _marked_segments() + len(in_memory)
     return Leftovers(
         descriptors=sum(process.num_fds() for process in watched),
         processes=len(below) - len(launchers),
@@ -69,11 +72,12 @@ def count_leftovers(launchers: tuple[int, ...] = (), folder: Path | None = None)
     )
 
 
-def _lines(path: str) -> int:
+def _marked_segments() -> int:
     try:
-        return len(Path(path).read_text().splitlines())
-    except OSError:
+        rows = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+    except OSError:  # a kernel without System V memory
         return 0
+    return sum(int(row.split()[3]) == SEGMENT_BYTES for row in rows)
 
 
 def _status(process: psutil.Process) -> str:

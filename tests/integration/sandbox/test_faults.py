@@ -15,7 +15,7 @@ import psutil
 import pytest
 from tests.integration.sandbox.conftest import open_way_to
 
-from flightschool.bench.sandbox_leaks import count_leftovers, fly_and_count, grown
+from flightschool.bench.sandbox_leaks import SEGMENT_BYTES, count_leftovers, fly_and_count, grown
 from flightschool.errors import InfrastructureError
 from flightschool.sandbox import ImageTree, Limits, NativeProvider, ReadOnlyMount, SandboxProvider, SandboxSpec
 from flightschool.sandbox.helper import compiler, find_helper
@@ -301,7 +301,7 @@ def test_what_is_left_is_counted(tmp_path: Path) -> None:
     before = count_leftovers(folder=tmp_path)
     (tmp_path / "file").touch()
     libc = ctypes.CDLL(None)
-    segment = libc.shmget(0x5F000001, 4096, 0o1600)
+    segment = libc.shmget(0x5F000001, SEGMENT_BYTES, 0o1600)
     fd = os.open("/", os.O_PATH)
     dead = os.fork()
     if dead == 0:
