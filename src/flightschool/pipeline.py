@@ -8,9 +8,9 @@ goes on where it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from flightschool.engines import give_back_memory
 from flightschool.evaluation import EvaluationRun
@@ -22,6 +22,7 @@ from flightschool.stations import (
     Flown,
     JobResult,
     JobSettings,
+    Pilot,
     Tell,
     admit,
     audit,
@@ -31,6 +32,7 @@ from flightschool.stations import (
     control_settings,
     fly,
     freeze,
+    last_measurement_s,
     learn_by_imitation,
     make_harness,
     open_pilot,
@@ -45,6 +47,8 @@ from flightschool.training import TrainingSettings, TrainResult, preflight
 from flightschool.verification import OutcomeReward, keep_reward
 
 __all__ = ["run_job"]
+
+_Result = TypeVar("_Result")
 
 
 def run_job(
@@ -74,10 +78,8 @@ def run_job(
     require_unseen(space, environment, found.sound, run, tell)
     checkride = Checkride(store, frozen.suite, environment, reward, settings, tell)
 
-    measuring = time.monotonic()
     pilot = open_pilot(model, f"model:{model}", settings)
-    before = checkride.fly(pilot, f"{run}-before")
-    measuring_s = time.monotonic() - measuring
+    before, before_s = _timed(checkride.fly, pilot, f"{run}-before")
     imitation = learn_by_imitation(
         space,
         environment,
@@ -89,17 +91,18 @@ def run_job(
         settings=settings,
         tell=tell,
     )
-    start, at_start = model, None
+    start, at_start, start_s = model, None, None
     if imitation is not None:
         start = Path(imitation.model)
         pilot = open_pilot(start, f"model:{start}", settings)
-        at_start = checkride.fly_clean(pilot, f"{run}-start")
+        at_start, start_s = _timed(checkride.fly_clean, pilot, f"{run}-start")
     admission = admit(store, environment, reward, frozen, found, pilot, settings, tell)
     del pilot  # its memory is the trainer's now
     give_back_memory()
 
     school = _School(space, environment, reward, admission, start, settings, tell)
-    training = training_settings(settings, elapsed_s=time.monotonic() - started, measuring_s=measuring_s)
+    still_s = last_measurement_s(settings, before_s, start_s)
+    training = training_settings(settings, elapsed_s=time.monotonic() - started, still_s=still_s)
     trained = school.train(run, training, canaries)
     after = checkride.fly(open_pilot(Path(trained.model), f"run:{run}", settings), f"{run}-after")
     flown = Flown(
@@ -118,6 +121,12 @@ def run_job(
     return write_up(
         space, environment, settings, flown, model_before=str(model), out=out, commands=commands, started=started
     )
+
+
+def _timed(measure: Callable[[Pilot, str], _Result], pilot: Pilot, run: str) -> tuple[_Result, float]:
+    """What was measured, and the seconds that it took."""
+    started = time.monotonic()
+    return measure(pilot, run), time.monotonic() - started
 
 
 class _School(NamedTuple):

@@ -12,7 +12,13 @@ from flightschool.stations.imitating import learn_by_imitation
 from flightschool.stations.measuring import EVALUATION_KIND, Checkride, Pilot, open_pilot
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Quiet, Tell
-from flightschool.stations.training_station import control_settings, fly, run_name, training_settings
+from flightschool.stations.training_station import (
+    control_settings,
+    fly,
+    last_measurement_s,
+    run_name,
+    training_settings,
+)
 from flightschool.stations.unseen import require_unseen
 from flightschool.stations.watching import Canaries, canary_tasks, scan_run
 from flightschool.stations.writing import write_up
@@ -40,6 +46,7 @@ __all__ = [
     "fly",
     "freeze",
     "frozen_suites",
+    "last_measurement_s",
     "learn_by_imitation",
     "make_harness",
     "open_pilot",

@@ -14,7 +14,7 @@ from flightschool.rollouts import ToolCallingHarness
 from flightschool.rollouts.gateway import ProgramHarness
 from flightschool.stations import make_harness
 from flightschool.stations.settings import HarnessTable, JobSettings
-from flightschool.stations.training_station import control_settings, run_name, training_settings
+from flightschool.stations.training_station import control_settings, last_measurement_s, run_name, training_settings
 from flightschool.testing.miniature import MiniatureEnvironment
 
 
@@ -57,12 +57,20 @@ def test_weather_and_seed_of_the_job_reach_the_training() -> None:
 
 def test_training_takes_the_time_that_the_other_stations_leave() -> None:
     settings = embedded("quickstart.toml").model_copy(update={"time_limit_s": 400.0})
-    assert training_settings(settings, elapsed_s=80.0, measuring_s=40.0).time_limit_s == 400 - 80 - 1.3 * 40 - 20
-    assert training_settings(settings, elapsed_s=390.0, measuring_s=40.0).time_limit_s == 30
+    assert training_settings(settings, elapsed_s=80.0, still_s=52.0).time_limit_s == 400 - 80 - 52 - 20
+    assert training_settings(settings, elapsed_s=390.0, still_s=52.0).time_limit_s == 30
     shorter = settings.training.model_copy(update={"time_limit_s": 5.0})
     assert training_settings(settings.model_copy(update={"training": shorter})).time_limit_s == 5
     unlimited = settings.model_copy(update={"time_limit_s": None})
     assert training_settings(unlimited, elapsed_s=80.0).time_limit_s is None
+
+
+def test_the_last_measurement_is_guessed_from_a_model_that_acts() -> None:
+    settings = embedded("quickstart.toml")
+    assert last_measurement_s(settings, 40.0, None) == 1.3 * 40
+    assert last_measurement_s(settings, 40.0, 30.0) == pytest.approx(2.4 * 30)
+    greedy = settings.model_copy(update={"evaluation": settings.evaluation.model_copy(update={"greedy": True})})
+    assert last_measurement_s(greedy, 40.0, 30.0) == pytest.approx(3.4 * 30)
 
 
 def test_the_control_shuffles_rewards_and_is_shorter() -> None:
