@@ -119,10 +119,13 @@ def _entry(name: str) -> CatalogueEntry:
         return MODELS[name]
     known = (TINY, *MODELS)
     near = difflib.get_close_matches(name, known, n=1)
+    mend = f"did you mean {near[0]!r}?" if near else "name a model of the list, or use a model folder's path"
+    if Path(name).is_dir():
+        mend = f"for the folder of that name write ./{name}"
     raise NotFoundError(
         f"no model is called {name!r}",
         expected="one of " + ", ".join(known),
-        mend=f"did you mean {near[0]!r}?" if near else "name a model of the list, or use a model folder's path",
+        mend=mend,
     )
 
 

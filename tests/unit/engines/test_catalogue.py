@@ -123,6 +123,14 @@ def test_unknown_names_get_the_nearest(tmp_path: Path) -> None:
     assert "smollm2-135m" in str(caught.value)
 
 
+def test_a_folder_that_is_named_like_a_model_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotFoundError) as caught:
+        get_model("mine", tmp_path / "cache")
+    assert caught.value.mend == "for the folder of that name write ./mine"
+
+
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "models").touch()
     with pytest.raises(InputError, match="cache cannot be written") as caught:
