@@ -47,6 +47,8 @@ MOST_LOSS = 0.1
 MOST_RANDOMISED = 0.15
 MOST_FITTED = 0.5
 CONCURRENCY = 32
+SAMPLES = 3
+"""Attempts at a task. One at each of 36 tasks scatters by a tenth between two runs, as much as a variant may lose."""
 OTHER_VERBS = {"get": "fetch", "list": "show", "find": "search", "set": "change", "create": "open"}
 
 PolicyOf = Callable[[Environment], Policy]
@@ -60,7 +62,8 @@ class Variant(Record, frozen=True, kw_only=True):
     low: float
     high: float
     """95 % interval, by family."""
-    num_tasks: int
+    num_attempts: int
+    """With a grade."""
     num_missing: int
     """Attempts without a grade (infra failures), in neither count."""
     note: str = ""
@@ -119,7 +122,8 @@ def bench_robustness(
     seed: int = 0,
     other_seed: int = 7,
     temperature: float = 1.0,
-    max_new_tokens: int = 40,
+    max_new_tokens: int = 32,
+    samples: int = SAMPLES,
     tell: Callable[[Variant], None] = lambda _: None,
 ) -> RobustnessBench:
     """Fly every variant with one model.
@@ -133,6 +137,7 @@ def bench_robustness(
         other_seed: seed of the generator for the variant with other ids and values.
         temperature: of sampling, as in the measurement before and after.
         max_new_tokens: longest completion.
+        samples: attempts at each task in each variant.
         tell: told of each variant when it is measured.
 
     Raises:
@@ -144,7 +149,7 @@ def bench_robustness(
     _require_desk(frozen, desk, task_ids)
     if other_seed == desk.seed:
         raise InputError("the other seed is the frozen one", where="--other-seed", expected="another", mend="change it")
-    fly = _Flights(task_ids, seed, tell)
+    fly = _Flights(task_ids, seed, samples, tell)
     renamed = _most_used_tool(desk, task_ids)
     from flightschool.engines import load_model
 
@@ -211,9 +216,9 @@ def randomise_attention_outputs(loaded: LoadedModel, seed: int) -> int:
 class _Flights:
     """Flies the same task ids in one environment after the other, with equal seeds."""
 
-    def __init__(self, task_ids: Sequence[str], seed: int, tell: Callable[[Variant], None]) -> None:
+    def __init__(self, task_ids: Sequence[str], seed: int, samples: int, tell: Callable[[Variant], None]) -> None:
         self.variants: dict[str, Variant] = {}
-        self._task_ids = task_ids
+        self._task_ids = [task_id for task_id in task_ids for _ in range(samples)]
         self._seed = seed
         self._tell = tell
 
@@ -241,7 +246,7 @@ def _variant(name: str, values: Sequence[float], tasks: Sequence[Task], num_miss
         success=statistics.fmean(values),
         low=interval.low,
         high=interval.high,
-        num_tasks=len(values),
+        num_attempts=len(values),
         num_missing=num_missing,
         note=note,
     )

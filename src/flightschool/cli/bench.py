@@ -102,6 +102,7 @@ def robustness(
     seed: int = typer.Option(0, "--seed", help="Seed of sampling and latencies."),
     other_seed: int = typer.Option(7, "--other-seed", help="Seed of the generator for other ids and values."),
     temperature: float = typer.Option(1.0, "--temperature", min=0.0, help="Sampling temperature."),
+    samples: int = typer.Option(3, "--samples", min=1, help="Attempts at each task in each variant."),
 ) -> None:
     """A trained model on the suite's trained families: as frozen, other ids, other words, a renamed tool.
 
@@ -124,6 +125,7 @@ def robustness(
             seed=seed,
             other_seed=other_seed,
             temperature=temperature,
+            samples=samples,
             tell=tell,
         )
     _tell_targets(measured.targets)
