@@ -31,12 +31,13 @@ from flightschool.engines import Transformer
 from flightschool.engines.folders import save_model
 from flightschool.errors import TokenContractError
 from flightschool.records import WeightsVersion
+from flightschool.training.head import PackTensors
 from flightschool.training.loss import LossSums
 from flightschool.training.messages import Accumulated, Manifest, Stepped, TrainerSpec, TrainGroup
 from flightschool.training.packing import Pack, Segment
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.sharded_lead import ANOTHER_REFUSES
-from flightschool.training.trainer import PackTensors, TorchTrainer, write_checkpoint
+from flightschool.training.trainer import TorchTrainer, write_checkpoint
 from flightschool.training.weights import PlainWeights, Weights
 
 __all__ = ["RankTrainer", "join"]

@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from flightschool.training.algorithms import ALGORITHMS, LossShape
-from flightschool.training.trainer import HEAD_CHUNK, PackTensors, head_losses, score_all
+from flightschool.training.head import HEAD_CHUNK, PackTensors, head_losses, score_all
 
 VOCABULARY, HIDDEN = 5000, 16
 

@@ -18,12 +18,13 @@ from flightschool.errors import TokenContractError
 from flightschool.protocols import Generation, GenerationRequest
 from flightschool.records import SpanKind, TokenSpan
 from flightschool.training.algorithms import LossShape
+from flightschool.training.head import PackTensors, head_losses, score_all
 from flightschool.training.loss import score_tokens
 from flightschool.training.messages import TrainerSpec, TrainGroup, TrainMember
 from flightschool.training.packing import pack_group
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.shared_prefix import SharedPrefixAttention
-from flightschool.training.trainer import PackTensors, TorchTrainer, head_losses, score_all
+from flightschool.training.trainer import TorchTrainer
 
 pytest.importorskip("llguidance")
 

@@ -13,13 +13,14 @@ from flightschool.engines import CausalAttention, Transformer, TransformerConfig
 from flightschool.errors import InfrastructureError, TokenContractError
 from flightschool.records import SpanKind, TokenSpan, VersionRun
 from flightschool.training.algorithms import ALGORITHMS, CORRECTIONS, KlTerm, LossShape
+from flightschool.training.head import PackTensors, head_losses
 from flightschool.training.loss import Members, policy_loss
 from flightschool.training.messages import Manifest, TrainerSpec, TrainGroup, TrainMember
 from flightschool.training.packing import pack_group
 from flightschool.training.publisher import WeightsReader
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.shared_prefix import SharedPrefixAttention
-from flightschool.training.trainer import PackTensors, TorchTrainer, head_losses
+from flightschool.training.trainer import TorchTrainer
 
 MakeSpans = Callable[..., tuple[TokenSpan, ...]]
 
@@ -106,7 +107,7 @@ SHAPES = {
 def test_shared_prefix_gives_the_losses_and_gradients_of_whole_sequences(
     tiny_config: TransformerConfig, monkeypatch: pytest.MonkeyPatch, max_tokens: int, tied: bool, name: str
 ) -> None:
-    monkeypatch.setattr("flightschool.training.trainer.HEAD_CHUNK", 7)  # members must not be cut by chunks of the head
+    monkeypatch.setattr("flightschool.training.head.HEAD_CHUNK", 7)  # members must not be cut by chunks of the head
     shape = SHAPES[name]
     config = msgspec.structs.replace(tiny_config, tied_embeddings=tied)
     model = Transformer(config).initialise(seed=3, std=0.2)
