@@ -7,13 +7,18 @@ that of one trainer. A rank that dies breaks the gathering of all others, which 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NamedTuple
 
 from flightschool.errors import FlightschoolError, InfrastructureError, TokenContractError
 from flightschool.records import WeightsVersion
@@ -41,6 +46,16 @@ from flightschool.training.trainer_process import die_with
 __all__ = ["ANOTHER_REFUSES", "ShardedTrainer", "main"]
 
 ANOTHER_REFUSES = "another rank refuses its tokens"
+LOST_RANK = 4
+"""Exit code of a trainer of which a rank died: what is left of it cannot gather weights any more."""
+_POLL_S = 0.2
+
+
+class _Rank(NamedTuple):
+    """One of the other processes."""
+
+    process: subprocess.Popen[bytes]
+    connection: Connection
 
 
 class ShardedTrainer:
@@ -58,8 +73,10 @@ class ShardedTrainer:
         meeting = Path(self._folder.name) / "meeting"
         settings = TrainingSettings.model_validate_json(spec.settings)
         self._others = [_start(rank, meeting) for rank in range(1, settings.num_trainers)]
-        self._tell(Start(spec=spec))
-        self._core: TrainerCore = join(spec, 0, meeting)
+        threading.Thread(target=self._watch, name="watch-ranks", daemon=True).start()
+        with self._all_alive():
+            self._tell(Start(spec=spec))
+            self._core: TrainerCore = join(spec, 0, meeting)
         self._started = False
 
     @property
@@ -69,49 +86,84 @@ class ShardedTrainer:
 
     def publish(self) -> WeightsVersion:
         """The others publish, that is gather, as part of their start; afterwards with every step."""
-        version = self._core.publish()
-        if not self._started:
-            self._hear()
-            self._started = True
+        with self._all_alive():
+            version = self._core.publish()
+            if not self._started:
+                self._hear()
+                self._started = True
         return version
 
     def accumulate(self, group: TrainGroup) -> Accumulated:
         """See ``TrainerCore``."""
-        self._tell(Accumulate(group=group))
-        try:
-            done = self._core.accumulate(group)
-        except TokenContractError as error:
-            for rank, reply in self._replies():
-                if isinstance(reply, Failed) and ANOTHER_REFUSES in error.what and ANOTHER_REFUSES not in reply.what:
-                    raise _told(rank, reply) from error
-            raise
-        self._hear()
+        with self._all_alive():
+            self._tell(Accumulate(group=group))
+            try:
+                done = self._core.accumulate(group)
+            except TokenContractError as error:
+                for rank, reply in self._replies():
+                    if (
+                        isinstance(reply, Failed)
+                        and ANOTHER_REFUSES in error.what
+                        and ANOTHER_REFUSES not in reply.what
+                    ):
+                        raise _told(rank, reply) from error
+                raise
+            self._hear()
         return done
 
     def step(self) -> Stepped:
         """See ``TrainerCore``."""
-        self._tell(Step())
-        done = self._core.step()
-        self._hear()
+        with self._all_alive():
+            self._tell(Step())
+            done = self._core.step()
+            self._hear()
         return done
 
     def save(self, directory: Path, manifest: Manifest) -> None:
         """See ``TrainerCore``."""
-        self._tell(Save(directory=str(directory), manifest=manifest))
-        self._core.save(directory, manifest)
-        self._hear()
+        with self._all_alive():
+            self._tell(Save(directory=str(directory), manifest=manifest))
+            self._core.save(directory, manifest)
+            self._hear()
 
     def export(self, directory: Path) -> str:
         """See ``TrainerCore``."""
-        self._tell(Export(directory=str(directory)))
-        digest = self._core.export(directory)
-        self._hear()
+        with self._all_alive():
+            self._tell(Export(directory=str(directory)))
+            digest = self._core.export(directory)
+            self._hear()
         return digest
+
+    # ------------------------------------------------------------------ the other ranks
+
+    def _watch(self) -> None:
+        """A rank may die while this one waits for it in a gathering that has no end."""
+        while True:
+            self._end_if_one_died()
+            time.sleep(_POLL_S)
+
+    def _end_if_one_died(self) -> None:
+        for number, rank in enumerate(self._others, start=1):
+            code = rank.process.poll()
+            if code is not None:
+                sys.stderr.write(f"rank {number} of the trainer died with exit code {code}\n")
+                sys.stderr.flush()
+                os._exit(LOST_RANK)
+
+    @contextlib.contextmanager
+    def _all_alive(self) -> Iterator[None]:
+        """What a gathering or a pipe raises since a rank is gone ends this process by the name of the rank."""
+        try:
+            yield
+        except (RuntimeError, OSError, EOFError):
+            time.sleep(_POLL_S)  # the kernel closes a dead process's ends before it can be waited for
+            self._end_if_one_died()
+            raise
 
     def _tell(self, command: Command) -> None:
         data = encode(command)
-        for connection in self._others:
-            connection.send_bytes(data)
+        for rank in self._others:
+            rank.connection.send_bytes(data)
 
     def _hear(self) -> None:
         for rank, reply in self._replies():
@@ -120,13 +172,9 @@ class ShardedTrainer:
 
     def _replies(self) -> list[tuple[int, Reply]]:
         """(rank, reply) of all others."""
-        replies = []
-        for rank, connection in enumerate(self._others, start=1):
-            try:
-                replies.append((rank, decode_reply(connection.recv_bytes())))
-            except (EOFError, OSError) as error:
-                raise InfrastructureError(f"rank {rank} of the trainer died", mend="see trainer.log") from error
-        return replies
+        return [
+            (number, decode_reply(rank.connection.recv_bytes())) for number, rank in enumerate(self._others, start=1)
+        ]
 
 
 def _told(rank: int, reply: Failed) -> FlightschoolError:
@@ -134,12 +182,12 @@ def _told(rank: int, reply: Failed) -> FlightschoolError:
     return kind(f"rank {rank}: {reply.what}", where=reply.where, expected=reply.expected, mend=reply.mend)
 
 
-def _start(rank: int, meeting: Path) -> Connection:
+def _start(rank: int, meeting: Path) -> _Rank:
     ours, theirs = Pipe(duplex=True)
     command = [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid()), str(rank), str(meeting)]
-    subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
     theirs.close()
-    return ours
+    return _Rank(process, ours)
 
 
 def main(arguments: list[str]) -> None:

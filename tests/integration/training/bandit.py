@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from flightschool.errors import InfrastructureError
 from flightschool.perturbation import FaultProfile
@@ -18,17 +19,25 @@ from flightschool.records import (
     SpanKind,
     Task,
     Timings,
+    ToolSpec,
 )
-from flightschool.rollouts import EpisodeEndError, Policy
+from flightschool.rollouts import EpisodeEndError, MalformedCallError, Policy
 
 
 class BanditRunner:
-    """One turn; the outcome is the share of sampled tokens with an even id, plus ``bonus`` (1: everyone succeeds)."""
+    """One turn; the outcome is the share of sampled tokens with an even id.
 
-    def __init__(self, die_after: int = 1 << 30, bonus: float = 0.0) -> None:
+    Args:
+        die_after: groups after which the world breaks.
+        bonus: is added to every outcome (1: everyone succeeds).
+        tools: that the policy is shown.
+    """
+
+    def __init__(self, die_after: int = 1 << 30, bonus: float = 0.0, tools: Sequence[ToolSpec] = ()) -> None:
         self.num_groups = 0
         self._die_after = die_after
         self._bonus = bonus
+        self._tools = tuple(tools)
 
     async def group(
         self,
@@ -60,8 +69,13 @@ class BanditRunner:
 
     async def _attempt(self, task: Task, policy: Policy, group: str, index: int, seed: int) -> Attempt:
         endpoint = policy.endpoint(task, seed + index, group)
-        with contextlib.suppress(EpisodeEndError):  # cut at the token limit, as a random model mostly is
-            await endpoint.complete([Message(role="user", content=task.instruction)], ())
+        try:
+            await endpoint.complete([Message(role="user", content=task.instruction)], self._tools)
+        except EpisodeEndError as end:  # cut at the token limit, as a random model mostly is
+            if end.reason is EndReason.ENGINE_ERROR:
+                raise InfrastructureError(end.detail) from end
+        except MalformedCallError:
+            pass  # random tokens are seldom a call
         spans = endpoint.spans()
         endpoint.close()
         sampled = [token for span in spans if span.kind is SpanKind.COMPLETION for token in span.token_ids_T]
@@ -88,4 +102,5 @@ class BanditRunner:
             reward=Reward(outcome=share, process=0.0, latency=0.0, gate=1.0, total=share),
             end_state="",
             timings=Timings(virtual_ms=0.0),
+            grammars=getattr(endpoint, "grammars", None) or msgspec.UNSET,
         )

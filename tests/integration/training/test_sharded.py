@@ -5,13 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 import torch
+from tests.integration.training.bandit import BanditRunner
+from tests.integration.training.lineage import faults
 from tests.unit.training.test_trainer import random_group
 
 from flightschool.engines import load_model
 from flightschool.errors import TokenContractError
-from flightschool.records import WeightsVersion
+from flightschool.records import Task, WeightsVersion
+from flightschool.training import PoolSource, train
+from flightschool.training.exporting import export_run
+from flightschool.training.folders import RunFolder
+from flightschool.training.incidents import read_incidents
 from flightschool.training.link import ProcessLink, launcher, trainer_command
 from flightschool.training.messages import (
     Accumulate,
@@ -27,6 +34,7 @@ from flightschool.training.messages import (
     StepStats,
     TrainerSpec,
 )
+from flightschool.training.progress import StepProgress
 from flightschool.training.publisher import WeightsReader
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.trainer import TorchTrainer
@@ -105,3 +113,48 @@ async def test_two_ranks_train_like_one(tiny_folder: Path, tmp_path: Path) -> No
     again = TorchTrainer(spec_of(tiny_folder, tmp_path / "again", 1, str(run_dir / "checkpoint")))
     again.accumulate(random_group(1, size=5))
     assert close(again.step().stats, expected[1])  # a sharded checkpoint goes on in one process
+
+
+@pytest.mark.long
+def test_a_rank_that_is_killed_is_named_and_the_run_goes_on(tiny_folder: Path, tmp_path: Path) -> None:
+    """By its pid, in the middle of a whole run: the trainer ends, and the supervisor begins anew."""
+    killed: list[int] = []
+
+    def kill_once(row: StepProgress) -> None:
+        ranks = [p for p in psutil.Process().children(recursive=True) if _is_rank(p)]
+        if row.step == 2 and not killed:
+            (rank,) = ranks
+            rank.kill()
+            killed.append(rank.pid)
+
+    settings = TrainingSettings(
+        num_trainers=2,
+        num_steps=4,
+        learning_rate=3e-3,
+        max_new_tokens=8,
+        group_size=3,
+        groups_per_step=1,
+        checkpoint_every=1,
+        restart_pause_s=0.0,
+    )
+    tasks = [Task(id=f"t{i}", family=f"f{i}", stratum="s", instruction=f"go {i}", initial_state="") for i in range(2)]
+    run_dir = tmp_path / "run"
+    result = train(
+        settings,
+        model=tiny_folder,
+        run_dir=run_dir,
+        source=PoolSource(tasks),
+        runner=BanditRunner(),
+        progress=kill_once,
+    )
+    assert killed
+    assert result.stopped == "steps done"
+    assert (result.manifest.incarnation, result.manifest.step) == (1, 4)
+    (incident,) = [row for row in read_incidents(RunFolder(run_dir).incidents) if row.kind == "restart"]
+    assert "rank 1 of the trainer died with exit code -9" in incident.what
+    export_run(run_dir, tmp_path / "exported")
+    assert faults(tmp_path / "exported", max_staleness=1) == []
+
+
+def _is_rank(process: psutil.Process) -> bool:
+    return "flightschool.training.sharded_lead" in process.cmdline()
