@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from flightschool.evaluation import Comparison, Summary, compare, summarise
 from flightschool.protocols import Environment
 from flightschool.records import AuditVerdict, Measurement
@@ -15,6 +13,7 @@ from flightschool.reports import Control, CurvePoint, FunnelStage, Headline, Ris
 from flightschool.stations.flown import TRAINED, Flown, Measured
 from flightschool.stations.settings import JobSettings
 from flightschool.training import StepProgress
+from flightschool.training.progress import read_metrics
 
 __all__ = [
     "control_row",
@@ -157,12 +156,8 @@ def funnel_stages(environment: Environment, flown: Flown) -> tuple[FunnelStage, 
 
 
 def read_steps(path: Path) -> list[StepProgress]:
-    """The optimizer steps of a run, in order; empty when it made none."""
-    lines = path.read_bytes().splitlines() if path.is_file() else []
-    newest: dict[int, StepProgress] = {}
-    for line in lines:
-        row = msgspec.json.decode(line, type=StepProgress)
-        newest[row.step] = row  # a resumed run makes some steps anew: the last incarnation's count
+    """The optimizer steps that a run made, in order; empty when it made none."""
+    newest = {row.step: row for row in read_metrics(path) if not row.skipped}  # those made anew count as made last
     return [newest[step] for step in sorted(newest)]
 
 

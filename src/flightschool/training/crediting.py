@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from flightschool.errors import TokenContractError
+from flightschool.errors import FlightschoolError, TokenContractError
 from flightschool.records import Attempt, EpisodeGroup, GroupState, SpanKind
 from flightschool.training.algorithms import (
     GroupCredits,
@@ -59,9 +60,11 @@ class Crediting:
         """Credits of a group, and its part that trains.
 
         Raises:
+            FlightschoolError: a reward is not a finite number.
             TokenContractError: it has a gradient and no sampled tokens, or demonstrated ones.
         """
         settings = self._settings
+        _check_rewards(group)
         if settings.shuffle_rewards:
             group = shuffle_rewards(group, settings.seed)
         found = self._algorithm.credits(group, self._weights)
@@ -77,6 +80,20 @@ class Crediting:
     def watches(self, group: EpisodeGroup) -> bool:
         """Whether the group's task is only watched."""
         return group.task in self._untrained
+
+
+def _check_rewards(group: EpisodeGroup) -> None:
+    """A reward that is no number would make every advantage of its group none."""
+    for member in group.baseline:
+        reward = member.reward
+        parts = () if reward is None else (reward.outcome, reward.process, reward.latency, reward.gate, reward.total)
+        if not all(map(math.isfinite, parts)):
+            raise FlightschoolError(
+                f"a reward is not a finite number: {reward}",
+                where=member.id,
+                expected="finite terms",
+                mend="a check or a reward function returned NaN or infinity: mend it, then go on with --resume",
+            )
 
 
 def train_group(

@@ -263,7 +263,7 @@ class Orchestrator:
         self._consumed.append(item.group.id)
         self._pending.append((item.group.id, credits_.state))
         group = msgspec.structs.replace(item.group, state=credits_.state)
-        self._meter.consumed(group, credits_)
+        self._meter.consumed(group, credits_, [] if train is None else [member.attempt for member in train.members])
         self._source.report(group)
         self._queue.consuming = False
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from flightschool.records import Attempt, EpisodeGroup, GroupState, Record
 from flightschool.training.algorithms.terms import GroupCredits, term_shares
 from flightschool.training.messages import StepStats
 
-__all__ = ["Meter", "MetricsFile", "ProgressCallback", "StepProgress"]
+__all__ = ["Meter", "MetricsFile", "ProgressCallback", "StepProgress", "read_metrics"]
 
 
 class StepProgress(Record, frozen=True, kw_only=True):
@@ -81,7 +82,7 @@ ProgressCallback = Callable[[StepProgress], None]
 
 
 class MetricsFile:
-    """``metrics.jsonl``: appended, one JSON object a line."""
+    """``metrics.jsonl``: appended, one JSON object a line. Figures that are not finite are ``null`` there."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,6 +92,19 @@ class MetricsFile:
         """Append one step."""
         with self._path.open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
+
+
+def read_metrics(path: Path) -> list[StepProgress]:
+    """The steps of a run, made or skipped, in the order of writing; a line that a crash cut short is left out."""
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    rows = (msgspec.json.decode(line) for line in lines if line.endswith(b"}"))
+    return [msgspec.convert(_with_nan(row), StepProgress, str_keys=True) for row in rows]
+
+
+def _with_nan(value: Any) -> Any:  # Any: parsed JSON
+    if isinstance(value, dict):
+        return {key: _with_nan(part) for key, part in value.items()}
+    return math.nan if value is None else value
 
 
 class Meter:
@@ -129,7 +143,7 @@ class Meter:
         self._groups: list[EpisodeGroup] = []
         self._states: list[GroupState] = []
         self._credits: list[GroupCredits] = []
-        self._ages: Counter[int] = Counter()
+        self._trained: list[frozenset[str]] = []
 
     def running(self, num_groups: int) -> None:
         """So many groups are being generated from now on."""
@@ -144,8 +158,15 @@ class Meter:
         """A group was generated."""
         self._finished_lengths += [member.num_completion_tokens for member in group.baseline]
 
-    def consumed(self, group: EpisodeGroup, credits_: GroupCredits) -> None:
-        """A group was given to the trainer, or needed no gradient."""
+    def consumed(self, group: EpisodeGroup, credits_: GroupCredits, trained: Collection[str]) -> None:
+        """A group was given to the trainer, or needed no gradient.
+
+        Args:
+            group: with its state.
+            credits_: of its members.
+            trained: attempts that got a gradient.
+        """
+        self._trained.append(frozenset(trained))
         self._groups.append(group)
         self._states.append(credits_.state)
         self._credits.append(credits_)
@@ -153,18 +174,19 @@ class Meter:
 
     def step(self, version_before: int, version: int, stats: StepStats, temperature: float) -> StepProgress:
         """Close the interval."""
-        for group, state in zip(self._groups, self._states, strict=True):
-            if state is GroupState.COMPLETE:
-                _count_ages(self._ages, group, version_before)
+        ages: Counter[int] = Counter()
+        if version != version_before:  # a step that was skipped applied no gradient
+            for group, trained in zip(self._groups, self._trained, strict=True):
+                _count_ages(ages, group, trained, version_before)
         members = [member for group in self._groups for member in group.baseline]
         now = time.monotonic()
         interval = max(1e-9, now - self._since)
         wall_s = now - self._started
         left_s = wall_s / max(1, version - self._first_step) * (self._num_steps - version)
         num_gradient = self._states.count(GroupState.COMPLETE)
-        self.max_staleness = max([self.max_staleness, *self._ages])
-        self._num_aged += self._ages.total()
-        self._num_expired += sum(n for age, n in self._ages.items() if age > self._max_staleness)
+        self.max_staleness = max([self.max_staleness, *ages])
+        self._num_aged += ages.total()
+        self._num_expired += sum(n for age, n in ages.items() if age > self._max_staleness)
         row = StepProgress(
             incarnation=self._incarnation,
             step=version,
@@ -175,9 +197,9 @@ class Meter:
             num_zero_advantage=len(self._groups) - num_gradient,
             num_infra_failures=sum(len(group.members) - len(group.baseline) for group in self._groups),
             temperature=temperature,
-            staleness_mean=sum(age * n for age, n in self._ages.items()) / max(1, self._ages.total()),
-            staleness_max=max(self._ages, default=0),
-            staleness_histogram=dict(sorted(self._ages.items())),
+            staleness_mean=sum(age * n for age, n in ages.items()) / max(1, ages.total()),
+            staleness_max=max(ages, default=0),
+            staleness_histogram=dict(sorted(ages.items())),
             stats=stats,
             tokens_per_s=sum(member.num_completion_tokens for member in members) / interval,
             trainer_idle=max(0.0, 1.0 - stats.seconds / interval),
@@ -212,8 +234,10 @@ class Meter:
         return abs(consumed / finished - 1.0) if finished else 0.0
 
 
-def _count_ages(ages: Counter[int], group: EpisodeGroup, version: int) -> None:
-    for member in group.baseline:
+def _count_ages(ages: Counter[int], group: EpisodeGroup, trained: Collection[str], version: int) -> None:
+    for member in group.members:
+        if member.id not in trained:
+            continue
         for span in member.spans:
             for run in span.versions:
                 ages[version - run.step] += run.count

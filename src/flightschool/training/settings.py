@@ -163,7 +163,7 @@ class TrainingSettings(Settings):
     seed: int = 0
     """Seed of task order, episodes and noise."""
     time_limit_s: float | None = Field(default=None, gt=0.0)
-    """Wall time after which no further step is begun."""
+    """Wall time after which the run ends; what is accumulated by then is still applied, in one last step."""
 
     @property
     def first_temperature(self) -> float:

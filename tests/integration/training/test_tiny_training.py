@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from tests.integration.training.bandit import BanditRunner
 
 from flightschool.engines import CausalAttention, load_model
-from flightschool.errors import ConfigError, InfrastructureError, InputError
+from flightschool.errors import ConfigError, FlightschoolError, InfrastructureError, InputError
 from flightschool.records import (
     Attempt,
     Effect,
@@ -34,7 +35,7 @@ from flightschool.training.credits import read_credits
 from flightschool.training.folders import RunFolder
 from flightschool.training.journal import Finished, read_journal
 from flightschool.training.model_export import export_model
-from flightschool.training.progress import StepProgress
+from flightschool.training.progress import StepProgress, read_metrics
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 TASKS = [Task(id=f"t{i}", family=f"f{i}", stratum="s", instruction=f"go {i}", initial_state="") for i in range(3)]
@@ -108,6 +109,34 @@ def test_a_failed_run_says_why_and_goes_on(tiny_folder: Path, tmp_path: Path) ->
     assert result.manifest.incarnation == 1
     assert sorted(ordinals) == list(range(len(ordinals)))
     assert resume(tmp_path / "run", source=PoolSource(TASKS), runner=BanditRunner()) == result
+
+
+class TooLargeRunner(BanditRunner):
+    """Outcomes whose gradient no float32 can hold."""
+
+    async def _attempt(self, task: Task, policy: Policy, group: str, index: int, seed: int) -> Attempt:
+        attempt = await super()._attempt(task, policy, group, index, seed)
+        huge = msgspec.structs.replace(attempt.reward, outcome=attempt.reward.outcome * 3e38)  # type: ignore[type-var, union-attr]
+        return msgspec.structs.replace(attempt, reward=huge)
+
+
+def test_a_run_stops_after_three_steps_that_are_not_finite(tiny_folder: Path, tmp_path: Path) -> None:
+    """The model is left as it was, the batches are kept, and the run's figures can still be read."""
+    fields = {"mode": "sync", "separate_process": False, "algorithm": "dr_grpo", "max_restarts": 0}
+    with pytest.raises(FlightschoolError, match="3 steps were skipped: loss or gradient not finite"):
+        run(tmp_path / "run", tiny_folder, fields, TooLargeRunner())
+    kept = [msgspec.msgpack.decode(path.read_bytes()) for path in sorted((tmp_path / "run" / "kept").iterdir())]
+    assert [len(groups) for groups in kept] == [2, 2, 2]
+    rows = read_metrics(RunFolder(tmp_path / "run").metrics)
+    assert [(row.step, row.skipped) for row in rows] == [(0, True)] * 3
+    assert not RunFolder(tmp_path / "run").model.exists()
+
+
+def test_a_reward_that_is_no_number_is_named(tiny_folder: Path, tmp_path: Path) -> None:
+    fields = {"mode": "sync", "separate_process": False}
+    with pytest.raises(FlightschoolError, match="a reward is not a finite number") as caught:
+        run(tmp_path / "run", tiny_folder, fields, BanditRunner(bonus=math.nan))
+    assert caught.value.where.startswith("g00000")
 
 
 def test_shuffled_rewards_teach_nothing(tiny_folder: Path, tmp_path: Path) -> None:
@@ -237,10 +266,14 @@ def test_a_low_rank_run_in_bf16_serves_what_it_trained_and_exports_it(tiny_folde
     assert final.digest == load_model(tmp_path / "model-None").digest
 
 
-def test_an_exported_model_has_the_same_logits_elsewhere(tiny_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rank", [0, 2], ids=["full", "lora"])
+def test_an_exported_model_has_the_same_logits_elsewhere(tiny_folder: Path, tmp_path: Path, rank: int) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed; it is only an oracle")
-    run(tmp_path / "run", tiny_folder, {"mode": "sync", "num_steps": 2, "lora_rank": 2})
+    run(tmp_path / "run", tiny_folder, {"mode": "sync", "num_steps": 2, "lora_rank": rank})
     export_model(tmp_path / "run", tmp_path / "served")
+    before = dict(load_model(tiny_folder).model.named_parameters())
+    after = load_model(tmp_path / "served").model.named_parameters()
+    assert any(not torch.equal(tensor, before[name]) for name, tensor in after)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "served", dtype=torch.float32).eval()
     ours = load_model(tmp_path / "served").model
     tokens = torch.randint(0, 256, (25,), generator=torch.Generator().manual_seed(1))

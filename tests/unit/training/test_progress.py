@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from flightschool.records import EpisodeGroup, TokenSpan
+from flightschool.stations.report_rows import read_steps
 from flightschool.training.algorithms import TermWeights, grpo
 from flightschool.training.messages import StepStats
-from flightschool.training.progress import Meter, StepProgress
+from flightschool.training.progress import Meter, MetricsFile, StepProgress, read_metrics
 
 MakeGroup = Callable[..., EpisodeGroup]
 MakeSpans = Callable[..., tuple[TokenSpan, ...]]
@@ -60,7 +62,7 @@ def test_waste_expiry_and_shares_of_terms(make_group: MakeGroup, make_spans: Mak
     counts = meter(max_staleness=1, num_dropped_tokens=4)
     group = make_group([1.0, 0.0], [make_spans(version=0), make_spans(version=3)])
     counts.finished(group)
-    counts.consumed(group, grpo(group, TermWeights(process=0.0)))
+    counts.consumed(group, grpo(group, TermWeights(process=0.0)), [member.id for member in group.members])
     row = counts.step(3, 4, STATS, 1.0)
     assert row.waste == pytest.approx(4 / (4 + 6))
     assert row.expired_token_share == pytest.approx(0.5)  # three tokens of version 0 train at 3
@@ -69,9 +71,52 @@ def test_waste_expiry_and_shares_of_terms(make_group: MakeGroup, make_spans: Mak
     assert row.term_shares["outcome"] == pytest.approx(1.0)
 
 
+def test_ages_are_those_of_tokens_whose_gradient_was_applied(make_group: MakeGroup, make_spans: MakeSpans) -> None:
+    """Neither members that were left out nor a step that was skipped."""
+    group = make_group([1.0, 0.0], [make_spans(version=2), make_spans(version=3)])
+    credits_ = grpo(group, TermWeights())
+    counts = meter(max_staleness=1)
+    counts.consumed(group, credits_, [group.members[1].id])
+    assert counts.step(3, 4, STATS, 1.0).staleness_histogram == {0: 3}
+    counts.consumed(group, credits_, [member.id for member in group.members])
+    row = counts.step(4, 4, STATS, 1.0)
+    assert (row.skipped, row.staleness_histogram, row.expired_token_share) == (True, {}, 0.0)
+
+
+def test_a_bias_of_length_is_seen(make_group: MakeGroup, make_spans: MakeSpans) -> None:
+    """Groups of which the longer one never trains: three tokens an attempt instead of the mean of nine."""
+    short, long_ = (make_group([1.0, 0.0], [make_spans(turns=(((4,) * count, ()),))] * 2) for count in (3, 15))
+    counts = meter()
+    for group in (short, long_):
+        counts.finished(group)
+    counts.consumed(short, grpo(short, TermWeights()), [member.id for member in short.members])
+    assert counts.step(0, 1, STATS, 1.0).length_bias == pytest.approx(6 / 9)
+
+
 def test_rows_of_older_runs_can_still_be_read() -> None:
     row = meter().step(0, 1, STATS, 1.0)
     told = msgspec.to_builtins(row)
     for name in ("waste", "expired_token_share", "generation_idle", "term_shares"):
         del told[name]
     assert msgspec.convert(told, StepProgress).waste == 0.0
+
+
+def test_steps_that_were_skipped_and_lines_that_were_cut_are_read(tmp_path: Path) -> None:
+    """JSON knows no NaN, and a killed run leaves half a line."""
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path)
+    broken = msgspec.structs.replace(STATS, loss=math.nan, grad_norm=math.inf)
+    rows = [meter().step(0, 1, STATS, 1.0), meter().step(1, 1, broken, 1.0)]
+    for row in rows:
+        file.write(row)
+    with path.open("ab") as stream:
+        stream.write(b'{"incarnation":0,"st')
+    first, second = read_metrics(path)
+    assert first == rows[0]
+    assert (second.step, second.skipped) == (1, True)
+    assert math.isnan(second.stats.loss)
+    assert math.isnan(second.stats.grad_norm)
+    assert second.staleness_histogram == rows[1].staleness_histogram
+    assert [row.step for row in read_steps(path)] == [1]
+    assert not read_steps(path)[0].skipped
+    assert read_metrics(tmp_path / "none") == []
