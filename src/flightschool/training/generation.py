@@ -131,20 +131,22 @@ class LocalGeneration:
         """
         noisy = self._noise is not None and is_noisy(self._settings, seed)
         engine = self.engine
-        made = await self._runner.group(
-            task,
-            self._policy(temperature),
-            size=self._settings.group_size,
-            group=group,
-            admitted_step=admitted_step,
-            seed=seed,
-            weather_profile=self._noise if noisy else None,
-            known=part.known,
-            keep=part.keep,
-        )
-        if engine.died:
-            if engine is self.engine and self._opened.renew is not None:
+        try:
+            made = await self._runner.group(
+                task,
+                self._policy(temperature),
+                size=self._settings.group_size,
+                group=group,
+                admitted_step=admitted_step,
+                seed=seed,
+                weather_profile=self._noise if noisy else None,
+                known=part.known,
+                keep=part.keep,
+            )
+        finally:  # also where the runner raises what the engine died of
+            if engine.died and engine is self.engine and self._opened.renew is not None:
                 self.engine = self._opened.renew(self._version)
+        if engine.died:
             raise InfrastructureError(
                 engine.died, where=f"group {group}", expected="an engine that lives", mend="see the incident before it"
             )
