@@ -27,6 +27,7 @@ from flightschool.training.settings import TrainingSettings
 from flightschool.training.source import Rewound
 from flightschool.training.supervisor import supervise
 from flightschool.training.trackers import Trackers
+from flightschool.training.watch import LoopWatch
 
 __all__ = ["RunStart", "TaskNotes", "read_run", "resume", "run_supervised", "train"]
 
@@ -298,7 +299,8 @@ def _run_incarnation(
                 quality=quality,
                 untrained=notes.untrained,
             )
-            return await orchestrator.run()
+            async with LoopWatch(settings.hang_s, folder.log, incidents):
+                return await orchestrator.run()
         finally:
             if station is not None:
                 await station.close()
