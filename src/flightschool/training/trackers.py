@@ -230,8 +230,9 @@ class _Trackio:
         self._library.init(project="flightschool", name=run, config=config, resume="allow", embed=False)
 
     def write(self, step: int, figures: Mapping[str, float], groups: Sequence[str]) -> None:
-        """See ``Tracker``."""
-        self._library.log({**figures, "groups": " ".join(groups)}, step=step)
+        """See ``Tracker``. The step is given by itself: as a figure its name is reserved."""
+        own = {name: value for name, value in figures.items() if name != "step"}
+        self._library.log({**own, "groups": " ".join(groups)}, step=step)
 
     def close(self) -> None:
         """See ``Tracker``."""
