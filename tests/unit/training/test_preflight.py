@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from flightschool.config import parse_settings
+from flightschool.engines.onboarding import check_padding, check_template
+from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.errors import ConfigError, FlightschoolError, ModelFolderError
 from flightschool.training import preflight
 from flightschool.training.settings import TrainingSettings
@@ -85,6 +87,17 @@ def test_folders_that_cannot_work_are_one_error(
         preflight(TrainingSettings(), folder)
     assert caught.value.where
     assert caught.value.expected
+
+
+def test_what_is_not_used_is_not_asked_for(folder: Path) -> None:
+    """Packs are flat, so no pad token; turns are appended by our own format, so the folder's template may rewrite."""
+    forgets = "{% for m in messages %}{% if loop.last or m.role != 'assistant' %}{{ m.content }}{% endif %}{% endfor %}"
+    table = {"chat_template": forgets}
+    (folder / "tokenizer_config.json").write_text(json.dumps(table))
+    preflight(TrainingSettings(), folder)
+    tokenizer = ChatTokenizer.from_folder(folder)
+    assert not check_template(folder, tokenizer, table).passed  # ``models check`` tells whoever serves the model
+    assert not check_padding(tokenizer, {}, table).passed
 
 
 def test_what_the_model_cannot_hold_is_refused(folder: Path) -> None:
