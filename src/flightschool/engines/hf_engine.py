@@ -23,10 +23,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flightschool.engines.base import EngineBase
 from flightschool.engines.folders import digest_folder
 from flightschool.engines.grammar import GrammarBook, GrammarWalk
 from flightschool.engines.grammar_text import grammar_support
-from flightschool.engines.requests import check_request, check_state, drawing
+from flightschool.engines.requests import check_state, drawing
 from flightschool.engines.sampling import restrict, sample
 from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.errors import InfrastructureError, InputError, ModelFolderError
@@ -137,7 +138,7 @@ class _Job:
     released: bool = False
 
 
-class HfEngine:
+class HfEngine(EngineBase):
     """Implements ``protocols.TrainedEngine``.
 
     Args:
@@ -162,33 +163,19 @@ class HfEngine:
     ) -> None:
         if num_threads is not None:
             torch.set_num_threads(num_threads)
+        super().__init__(
+            version or WeightsVersion(run=run, incarnation=0, step=step, digest=loaded.digest),
+            vocab=loaded.vocab,
+            max_context=min(max_context, loaded.max_context),
+        )
         self.between_steps = between_steps
         self.generated_tokens = 0
         """Tokens sampled since the engine was made."""
-        self._loaded, self._model, self._vocab = loaded, loaded.model, loaded.vocab
+        self._loaded, self._model = loaded, loaded.model
         self._device = next(loaded.model.parameters()).device
         self._book = GrammarBook(loaded.tokenizer, loaded.vocab)
-        self._version = version or WeightsVersion(run=run, incarnation=0, step=step, digest=loaded.digest)
-        self._max_context = min(max_context, loaded.max_context)
         self._caches: dict[str, _Cache] = {}
         self._jobs: dict[str, _Job] = {}
-        self._orphans: set[str] = set()
-        self._dead = ""
-
-    @property
-    def version(self) -> WeightsVersion:
-        """Weights in use."""
-        return self._version
-
-    @property
-    def died(self) -> str:
-        """What the engine died of; empty while it lives."""
-        return self._dead
-
-    @property
-    def max_context(self) -> int:
-        """Longest sequence, prompt and completion together."""
-        return self._max_context
 
     # -------------------------------------------------------------------------------------------- requests
 
@@ -199,12 +186,7 @@ class HfEngine:
             InputError: the request can never be served, or its session is busy.
             InfrastructureError: the engine died, or its weights' lineage ended while the session was under way.
         """
-        self._refuse(request.session)
-        check_request(request, vocab=self._vocab, max_context=self._max_context)
-        if request.session in self._jobs:
-            raise InputError(
-                "two requests of one session at a time", where=f"session {request.session}", mend="await the first"
-            )
+        self._validate(request, busy=request.session in self._jobs)
         drawn = request.token_ids_T[len(request.token_ids_T) - request.num_drawn :]
         walk = self._book.walk(request.grammar, drawn) if request.grammar else None
         job = _Job(request=request, tokens=list(request.token_ids_T), walk=walk)
@@ -222,7 +204,8 @@ class HfEngine:
             await asyncio.sleep(0)
             if job.released:
                 raise asyncio.CancelledError
-            self._refuse(request.session)
+            self._refuse_dead()
+            self._refuse_orphan(request.session)
             if job.interrupted:
                 return self._generation(job, "interrupted")
             try:
@@ -274,16 +257,6 @@ class HfEngine:
             log_kept_mass_T=tuple(job.kept),
         )
 
-    def _refuse(self, session: str) -> None:
-        if self._dead:
-            raise InfrastructureError(self._dead, where="engine", mend="start a new engine")
-        if session in self._orphans:
-            raise InfrastructureError(
-                "the weights' incarnation ended while the session was under way",
-                where=f"session {session}",
-                mend="retry the attempt",
-            )
-
     async def interrupt(self, session: str | None = None) -> int:
         """Running requests return what they have, as ``interrupted``; their caches stay for the continuation."""
         jobs = [job for name, job in self._jobs.items() if session in (None, name)]
@@ -297,10 +270,6 @@ class HfEngine:
         self._caches.pop(session, None)
         if session in self._jobs:
             self._jobs.pop(session).released = True
-
-    async def check_health(self) -> None:
-        """Raises ``InfrastructureError`` once the engine is dead."""
-        self._refuse("")
 
     async def aclose(self) -> None:
         """End: waiters get an ``InfrastructureError``, caches are freed."""
@@ -318,7 +287,7 @@ class HfEngine:
         with torch.no_grad():
             for name, parameter in parameters.items():
                 parameter.copy_(state[name])
-        if (version.run, version.incarnation) != (self._version.run, self._version.incarnation):
+        if not self._is_successor(version):
             self._orphans.update(self._caches, self._jobs)
             self._caches.clear()
         elif not keep_cache:

@@ -25,13 +25,14 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
+from flightschool.engines.base import EngineBase
 from flightschool.engines.cached_attention import CachedAttention
 from flightschool.engines.experts import RecordedRouting
 from flightschool.engines.folders import LoadedModel
 from flightschool.engines.grammar import GrammarBook, GrammarWalk
 from flightschool.engines.grammar_text import grammar_support
 from flightschool.engines.kv_cache import KvSlots, PrefixPool, Session
-from flightschool.engines.requests import check_request, check_state, drawing
+from flightschool.engines.requests import check_state, drawing
 from flightschool.engines.sampling import restrict, sample
 from flightschool.engines.scheduler import Counters, Job, Plan, Scheduler, keep_routes
 from flightschool.errors import InfrastructureError, InputError
@@ -62,7 +63,7 @@ class EngineMetrics(Record, frozen=True, kw_only=True):
     """Time spent in forward passes and sampling."""
 
 
-class TorchEngine:
+class TorchEngine(EngineBase):
     """Implements ``protocols.Engine`` for the Llama family on one device.
 
     Args:
@@ -94,35 +95,21 @@ class TorchEngine:
             raise InputError("an engine limit is below 1", expected="positive limits", mend="raise it")
         if num_threads is not None:
             torch.set_num_threads(num_threads)
+        super().__init__(
+            WeightsVersion(run=run, incarnation=0, step=step, digest=loaded.digest),
+            vocab=loaded.config.vocab,
+            max_context=min(max_context, loaded.config.max_context),
+        )
         self.between_steps = between_steps
         self._model = loaded.model
         self._book = GrammarBook(loaded.tokenizer, loaded.config.vocab)
-        self._version = WeightsVersion(run=run, incarnation=0, step=step, digest=loaded.digest)
-        self._max_context = min(max_context, loaded.config.max_context)
-        self._orphans: set[str] = set()
         self._task: asyncio.Task[None] | None = None
-        self._dead = ""
         self._count = Counters()
         weight = loaded.model.model.embed_tokens.weight
         tails, shared = (
             KvSlots(loaded.config, most, weight.dtype, weight.device) for most in (max_slots, max_prefixes)
         )
         self._scheduler = Scheduler(tails, PrefixPool(shared), max_step_tokens, self._count)
-
-    @property
-    def version(self) -> WeightsVersion:
-        """Weights in use."""
-        return self._version
-
-    @property
-    def died(self) -> str:
-        """What the engine died of; empty while it lives."""
-        return self._dead
-
-    @property
-    def max_context(self) -> int:
-        """Longest sequence, prompt and completion together."""
-        return self._max_context
 
     @property
     def metrics(self) -> EngineMetrics:
@@ -138,7 +125,7 @@ class TorchEngine:
             InputError: the request can never be served: empty, too long, unknown token ids, or its session is busy.
             InfrastructureError: the engine died, or its weights' lineage ended while the session was under way.
         """
-        self._validate(request)
+        self._validate(request, busy=any(job.request.session == request.session for job in self._scheduler.jobs()))
         loop = asyncio.get_running_loop()
         job = Job(
             request=request,
@@ -171,11 +158,6 @@ class TorchEngine:
         self._scheduler.settle()
         return len(jobs)
 
-    async def check_health(self) -> None:
-        """Raises ``InfrastructureError`` once the engine is dead."""
-        if self._dead:
-            raise InfrastructureError(self._dead, where="engine", mend="start a new engine")
-
     def close(self) -> None:
         """End the engine: waiters get an ``InfrastructureError``, caches are freed."""
         self._fail("the engine was closed")
@@ -183,21 +165,6 @@ class TorchEngine:
     async def aclose(self) -> None:
         """See ``close``."""
         self.close()
-
-    def _validate(self, request: GenerationRequest) -> None:
-        if self._dead:
-            raise InfrastructureError(self._dead, where="engine", mend="start a new engine")
-        if request.session in self._orphans:
-            raise InfrastructureError(
-                "the weights that this session began with belong to a dead incarnation",
-                where=f"session {request.session}",
-                mend="retry the attempt",
-            )
-        check_request(request, vocab=self._model.config.vocab, max_context=self._max_context)
-        if any(job.request.session == request.session for job in self._scheduler.jobs()):
-            raise InputError(
-                "two requests of one session at a time", where=f"session {request.session}", mend="await the first"
-            )
 
     def _walk(self, request: GenerationRequest) -> GrammarWalk | None:
         if not request.grammar:
@@ -232,7 +199,7 @@ class TorchEngine:
         """
         if state is not None:
             self._copy(state)
-        if (version.run, version.incarnation) != (self._version.run, self._version.incarnation):
+        if not self._is_successor(version):
             self._orphan_sessions()
         self._scheduler.weights_changed(keep_cache)
         self._version = version

@@ -34,6 +34,7 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
     def __init__(self, path: Path, hide: Sequence[str] = ()) -> None:
         self._inner = httpx2.AsyncHTTPTransport()
         self._hide = tuple(hide)
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", encoding="utf-8")
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

@@ -39,6 +39,7 @@ class ServedFake:
         loaded: the model; its weights are replaced by those that are loaded.
         distort: changes a stream's events; an event that becomes None breaks the connection.
         labels: whether it knows labels and check sums of weights.
+        port: where it listens; 0: the system chooses.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class ServedFake:
         *,
         distort: Callable[[Event], Event | None] = lambda event: event,
         labels: bool = True,
+        port: int = 0,
     ) -> None:
+        self.port = port
         self.engine = TorchEngine(loaded, max_context=loaded.config.max_context)
         self.label = "default"
         self.paused = False
@@ -60,9 +63,9 @@ class ServedFake:
         self._handlers: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> ServedFake:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
         return self
 
     async def __aexit__(
@@ -242,11 +245,15 @@ class SglangFake(ServedFake):
 
     Args:
         cumulative: whether events of a stream repeat what came before.
+        eos_token_ids: the model's own end tokens.
     """
 
-    def __init__(self, loaded: LoadedModel, *, cumulative: bool = True, **options: Any) -> None:
+    def __init__(
+        self, loaded: LoadedModel, *, cumulative: bool = True, eos_token_ids: tuple[int, ...] = (), **options: Any
+    ) -> None:
         super().__init__(loaded, **options)
         self.cumulative = cumulative
+        self.eos_token_ids = eos_token_ids
 
     async def answer(self, method: str, path: str, body: Event) -> Event | Stream | int:  # noqa: PLR0911 - routes
         """See ``ServedFake``."""
@@ -254,7 +261,7 @@ class SglangFake(ServedFake):
             case "GET /health_generate":
                 return 200
             case "GET /server_info":
-                return {"context_length": self.engine.max_context}
+                return {"context_length": self.engine.max_context + 6, "max_req_input_len": self.engine.max_context}
             case "GET /model_info":
                 return {"weight_version": self.label} if self.labels else {}
             case "POST /generate":
@@ -263,15 +270,21 @@ class SglangFake(ServedFake):
                 self.paused = path == "/pause_generation"
                 return {"status": "ok"}
             case "POST /update_weights_from_disk":
-                self.load(Path(body["model_path"]))
-                self.label = body["weight_version"]
-                return {"success": True, "message": "", "num_paused_requests": 0}
+                return self._update(body)
             case "POST /weights_checker" if self.labels:
                 return {"success": True, "ranks": [{"checksums": self.checksums()}]}
         return 404
 
+    def _update(self, body: Event) -> Event:
+        try:
+            self.load(Path(body["model_path"]))
+        except FlightschoolError as error:
+            return {"success": False, "message": str(error), "num_paused_requests": 0, "http_status": 400}
+        self.label = body["weight_version"]
+        return {"success": True, "message": "", "num_paused_requests": 0}
+
     async def _generate(self, body: Event) -> Stream:
-        params = body["sampling_params"]
+        params = self._ends(body["sampling_params"])
         ids: list[int] = []
         rows: list[tuple[float, int, None]] = []
         async for token, logprob, finish in self.tokens(_request(params, body["input_ids"], params["max_new_tokens"])):
@@ -286,6 +299,11 @@ class SglangFake(ServedFake):
             if self.labels:
                 meta["weight_version"] = self.label
             yield {"text": "", "output_ids": ids[part], "meta_info": meta}
+
+    def _ends(self, params: Event) -> Event:
+        """``ignore_eos`` switches all stop tokens off; without it the model's own end a completion as well."""
+        stops = [] if params["ignore_eos"] else [*params["stop_token_ids"], *self.eos_token_ids]
+        return {**params, "stop_token_ids": stops}
 
     async def _once(self, body: Event) -> Event:
         params = body["sampling_params"]

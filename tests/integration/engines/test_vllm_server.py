@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from tests.integration.engines.live import check_recording, free_port, mismatch, other, running
+from tests.integration.training.bandit import BanditRunner
 
-from flightschool.engines import CausalAttention, LoadedModel, Transformer, TransformerConfig, load_model, save_model
-from flightschool.engines.catalogue import cache_root
+from flightschool.engines import EngineSettings, LoadedModel, Transformer, load_model
 from flightschool.engines.served import FolderExporter, ServedEngine, VllmWire
-from flightschool.engines.tokenizer import ChatTokenizer
-from flightschool.errors import InfrastructureError
 from flightschool.protocols import Generation
-from flightschool.testing.conversation import PROMPT, STOPS, ask, converse, version
-from flightschool.testing.recorded import RecordingTransport, ReplayTransport
+from flightschool.records import Task
+from flightschool.testing.conversation import PROMPT, ask, converse, version
+from flightschool.testing.recorded import RecordingTransport
+from flightschool.training import PoolSource, TrainingSettings, train
+from flightschool.training.progress import StepProgress
 
 RECORDING = Path(__file__).parent / "recordings" / "vllm-0.32-smollm2.jsonl"
 MOST_MISMATCH = 2e-3
@@ -39,54 +38,10 @@ pytestmark = pytest.mark.integration
 @pytest.mark.skipif(not RECORDING.exists(), reason="no conversation was recorded yet: FLIGHTSCHOOL_RECORD=1")
 async def test_the_recorded_conversation_of_a_real_server(tmp_path: Path, tiny_model: Path) -> None:
     """Everything that the contract asks, of what a real server said."""
-    transport = ReplayTransport(RECORDING)
-    state = dict(load_model(tiny_model).model.named_parameters())  # what is loaded is not part of what was recorded
-    engine = ServedEngine(
-        VllmWire("http://127.0.0.1:1"),
-        vocab=49152,
-        max_context=512,
-        run="recorded",
-        exporter=FolderExporter(tiny_model, tmp_path / "published"),
-        transport=transport,
-    )
-    heard = await converse(engine, state, state)
-    assert transport.left == 0
-    assert heard.greedy.token_ids_T == heard.again.token_ids_T
-    assert heard.sampled.token_ids_T == heard.same_seed.token_ids_T
-    assert heard.sampled.token_ids_T != heard.greedy.token_ids_T
-    assert heard.after_update.token_ids_T != heard.greedy.token_ids_T
-    for done in (heard.greedy, heard.sampled, heard.tempered, heard.second_turn):
-        assert len(done.token_ids_T) == 24 or (done.finish == "stop" and done.token_ids_T[-1] in STOPS)
-    assert (heard.after_update.versions[0].step, heard.after_update.kv_step) == (1, 1)
-    assert (heard.kept.versions[0].step, heard.kept.kv_step) == (1, 0)
-    await engine.aclose()
-
-
-@pytest.fixture
-def tiny_model(tmp_path: Path) -> Path:
-    config = TransformerConfig(
-        vocab=300, hidden=16, intermediate=16, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8
-    )
-    tokenizer = ChatTokenizer.from_folder(Path(load_model.__code__.co_filename).parent / "tiny")
-    save_model(Transformer(config).initialise(0), tmp_path / "model", tokenizer=tokenizer)
-    return tmp_path / "model"
+    await check_recording(RECORDING, VllmWire("http://127.0.0.1:1"), tmp_path, tiny_model)
 
 
 # ------------------------------------------------------------------------------------------------ live
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@pytest.fixture(scope="module")
-def folder() -> Path:
-    folder = cache_root() / "models" / "smollm2-135m"
-    if not folder.is_dir():
-        pytest.skip("needs SmolLM2 in the cache: flightschool models get smollm2-135m")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -95,63 +50,18 @@ def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     if not python:
         pytest.skip("FLIGHTSCHOOL_VLLM names no Python with vllm")
     port = free_port()
-    log = tmp_path_factory.mktemp("vllm") / "log"
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--host", "127.0.0.1"]
     command += ["--port", str(port), "--dtype", "float32", "--enforce-eager", "--max-model-len", "512"]
     command += ["--logprobs-mode", "processed_logprobs", "--served-model-name", "smollm2", "--max-num-seqs", "8"]
     settings = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
-    with log.open("wb") as stream:
-        server = subprocess.Popen(command, env=os.environ | settings, stdout=stream, stderr=stream)
-    try:
-        _wait(f"http://127.0.0.1:{port}", server, log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    async def healthy() -> bool:
-        engine = ServedEngine(VllmWire(url), vocab=1, max_context=1)
-        try:
-            await engine.check_health()
-        except InfrastructureError:
-            return False
-        finally:
-            await engine.aclose()
-        return True
-
-    deadline = time.monotonic() + 240
-    while not asyncio.run(healthy()):
-        if server.poll() is not None or time.monotonic() > deadline:
-            raise AssertionError(log.read_text(errors="replace")[-4000:])
-        time.sleep(1)
+    wire = VllmWire(f"http://127.0.0.1:{port}")
+    with running(command, settings, wire, tmp_path_factory.mktemp("vllm") / "log"):
+        yield wire.url
 
 
 @pytest.fixture(scope="module")
 def loaded(folder: Path) -> LoadedModel:
     return load_model(folder)
-
-
-def other(model: Transformer) -> dict[str, torch.Tensor]:
-    """The weights after a step that is far too large."""
-    draw = torch.Generator().manual_seed(1)
-    return {
-        name: tensor.detach() + 0.02 * tensor.detach().std() * torch.randn(tensor.shape, generator=draw)
-        if tensor.ndim > 1
-        else tensor.detach().clone()
-        for name, tensor in model.named_parameters()
-    }
-
-
-def mismatch(model: Transformer, context: tuple[int, ...], done: Generation, temperature: float = 1.0) -> float:
-    """Largest difference of log-probabilities to a plain pass of ours."""
-    tokens = torch.tensor([*context, *done.token_ids_T])
-    with torch.no_grad():
-        hidden = model(tokens, torch.arange(len(tokens)), CausalAttention([len(tokens)]))
-        plain = (model.logits(hidden[len(context) - 1 : -1]).double() / temperature).log_softmax(-1)
-    picked = plain.gather(1, torch.tensor(done.token_ids_T)[:, None])[:, 0]
-    return float((picked - torch.tensor(done.logprobs_T)).abs().max())
 
 
 @pytest.fixture
@@ -174,7 +84,7 @@ async def test_a_live_conversation_agrees_with_plain_passes_of_the_same_weights(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     target = RECORDING if os.environ.get("FLIGHTSCHOOL_RECORD") else tmp_path / "recording.jsonl"
-    engine = open_live(transport=RecordingTransport(target, hide=[str(folder)]))
+    engine = open_live(transport=RecordingTransport(target, hide=[str(folder), str(tmp_path)]))
     old, new = dict(loaded.model.named_parameters()), other(loaded.model)
     heard = await converse(engine, old, new)
     after = make_model(new)
@@ -263,3 +173,43 @@ async def test_a_live_interruption_keeps_what_arrived(
     assert 5 <= len(piece.token_ids_T) < 120
     assert mismatch(loaded.model, PROMPT, piece) <= MOST_MISMATCH
     await engine.aclose()
+
+
+@pytest.mark.slow
+def test_a_live_run_trains_what_the_server_sampled(
+    url: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whole steps: sampled by the server, trained here, published to it, and sampled from what was published."""
+    rows: list[StepProgress] = []
+    settings = TrainingSettings(
+        mode="sync",
+        separate_process=False,
+        num_steps=3,
+        group_size=4,
+        groups_per_step=2,
+        max_new_tokens=48,
+        max_context=256,
+        learning_rate=2e-5,
+    )
+    tasks = [
+        Task(id=f"t{i}", family=f"f{i}", stratum="s", instruction=f"Name {i} parts of a pump.", initial_state="")
+        for i in range(2, 5)
+    ]
+    train(
+        settings,
+        model=folder,
+        run_dir=tmp_path / "run",
+        source=PoolSource(tasks),
+        runner=BanditRunner(),
+        progress=rows.append,
+        engine=EngineSettings(kind="vllm", url=url),
+    )
+    with capsys.disabled():
+        for row in rows:
+            stats = row.stats
+            told = f"{row.tokens_per_s:.1f} tokens/s, mean |d| {stats.fresh_mismatch:.2e}, k3 {stats.k3:.2e}"
+            print(f"step {row.step}: {told}, largest {stats.max_abs_mismatch:.2e}, ess {stats.ess:.6f}")  # noqa: T201
+    assert [row.step for row in rows] == [1, 2, 3]
+    assert all(row.staleness_max == 0 for row in rows)
+    assert max(row.stats.max_abs_mismatch for row in rows) <= MOST_MISMATCH
+    assert max(row.stats.fresh_mismatch for row in rows) <= MOST_MISMATCH / 10

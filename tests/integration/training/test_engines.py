@@ -5,31 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from tests.integration.training.bandit import BanditRunner
 
 from flightschool.engines import EngineSettings, load_model
-from flightschool.errors import InfrastructureError
-from flightschool.perturbation import FaultProfile
-from flightschool.records import (
-    Attempt,
-    EndReason,
-    EpisodeGroup,
-    Message,
-    Outcome,
-    Reward,
-    SpanKind,
-    Task,
-    Timings,
-    ToolSpec,
-)
-from flightschool.rollouts import EpisodeEndError, MalformedCallError, Policy
+from flightschool.errors import InfrastructureError, TokenContractError
+from flightschool.records import Task, ToolSpec
 from flightschool.testing.served import ServedFake, SglangFake, VllmFake
 from flightschool.training import PoolSource, TrainingSettings, TrainResult, train
+from flightschool.training.folders import RunFolder
+from flightschool.training.incidents import read_incidents
 from flightschool.training.progress import StepProgress
 
 pytestmark = pytest.mark.integration
@@ -41,76 +30,30 @@ TOOL = ToolSpec(
 )
 
 
-class Bandit:
-    """One turn; the outcome is the share of sampled tokens with an even id."""
-
-    async def group(
-        self,
-        task: Task,
-        policy: Policy,
-        *,
-        size: int,
-        group: str,
-        admitted_step: int,
-        seed: int,
-        weather_profile: FaultProfile | None = None,
-        known: Mapping[int, Attempt] | None = None,
-        keep: Callable[[Attempt], None] | None = None,
-    ) -> EpisodeGroup:
-        assert not known
-        members = await asyncio.gather(*(self._attempt(task, policy, group, index, seed) for index in range(size)))
-        return EpisodeGroup(id=group, task=task.id, size=size, members=tuple(members), admitted_step=admitted_step)
-
-    async def _attempt(self, task: Task, policy: Policy, group: str, index: int, seed: int) -> Attempt:
-        endpoint = policy.endpoint(task, seed + index, group)
-        try:
-            await endpoint.complete([Message(role="user", content=task.instruction)], (TOOL,))
-        except EpisodeEndError as end:
-            if end.reason is EndReason.ENGINE_ERROR:
-                raise InfrastructureError(end.detail) from end
-        except MalformedCallError:
-            pass  # random tokens are seldom a call
-        spans = endpoint.spans()
-        endpoint.close()
-        sampled = [token for span in spans if span.kind is SpanKind.COMPLETION for token in span.token_ids_T]
-        share = sum(token % 2 == 0 for token in sampled) / len(sampled)
-        return Attempt(
-            id=f"{group}:{index}",
-            run="r",
-            group=group,
-            index=index,
-            number=0,
-            environment="bandit",
-            environment_digest="",
-            task=task.id,
-            task_digest="",
-            policy=policy.name,
-            seed=seed,
-            spans=spans,
-            messages=(),
-            events=(),
-            outcome=Outcome.SCORED,
-            reason=EndReason.FINISHED,
-            cause="policy",
-            verdict=None,
-            reward=Reward(outcome=share, process=0.0, latency=0.0, gate=1.0, total=share),
-            end_state="",
-            timings=Timings(virtual_ms=0.0),
-            grammars=getattr(endpoint, "grammars", None) or msgspec.UNSET,
-        )
-
-
-def run(folder: Path, model: Path, engine: EngineSettings) -> tuple[TrainResult, list[StepProgress]]:
+def run(
+    folder: Path,
+    model: Path,
+    engine: EngineSettings,
+    after_step: Callable[[int], object] = lambda step: None,
+    **more: Any,
+) -> tuple[TrainResult, list[StepProgress]]:
     rows: list[StepProgress] = []
+
+    def told(row: StepProgress) -> None:
+        rows.append(row)
+        after_step(row.step)
+
     fields = {"learning_rate": 3e-3, "max_new_tokens": 12, "groups_per_step": 1, "num_steps": 3, "group_size": 4}
-    settings = TrainingSettings.model_validate(fields | {"separate_process": False, "mode": "sync", "max_context": 128})
+    settings = TrainingSettings.model_validate(
+        fields | {"separate_process": False, "mode": "sync", "max_context": 128, "restart_pause_s": 0.0} | more
+    )
     result = train(
         settings,
         model=model,
         run_dir=folder,
         source=PoolSource(TASKS),
-        runner=Bandit(),
-        progress=rows.append,
+        runner=BanditRunner(tools=(TOOL,)),
+        progress=told,
         engine=engine,
     )
     return result, rows
@@ -147,6 +90,41 @@ def test_a_served_engine_is_fed_and_trained_on(kind: Any, tiny_folder: Path, tmp
     assert all(row.stats.fresh_mismatch < 1e-4 for row in rows)  # what trains is what was sampled
     trained = ServedFake(load_model(Path(result.model))).checksums()
     assert served == trained
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_a_server_that_is_started_anew_in_the_middle_of_a_run(kind: Any, tiny_folder: Path, tmp_path: Path) -> None:
+    """It comes back with the weights of its folder; nothing of those trains, and the run ends as if nothing was."""
+    fake = {"vllm": VllmFake, "sglang": SglangFake}[kind](load_model(tiny_folder))
+    restarted: list[int] = []
+
+    def restart(step: int) -> None:
+        if step == 2 and not restarted:
+            fake.load(tiny_folder)
+            fake.label = "default"
+            restarted.append(step)
+
+    with serving(fake) as url:
+        engine = EngineSettings(kind=kind, url=url)
+        result, rows = run(tmp_path / "run", tiny_folder, engine, restart, learning_rate=0.03)
+        served = fake.checksums()
+    assert restarted
+    assert [row.step for row in rows] == [1, 2, 3]
+    assert all(row.stats.fresh_mismatch < 1e-4 for row in rows)
+    assert served == ServedFake(load_model(Path(result.model))).checksums()
+    assert {i.kind for i in read_incidents(RunFolder(tmp_path / "run").incidents)} == {"retry"}
+
+
+def test_weights_that_a_server_loses_without_a_word_are_found_by_its_tokens(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows neither labels nor check sums, says yes to every publication and goes on with the old weights."""
+    fake = VllmFake(load_model(tiny_folder), labels=False)
+    monkeypatch.setattr(fake, "load", lambda folder: None)
+    more = {"max_new_tokens": 40, "group_size": 10, "learning_rate": 0.03}
+    with serving(fake) as url, pytest.raises(TokenContractError, match="said to be of the newest weights") as caught:
+        run(tmp_path / "run", tiny_folder, EngineSettings(kind="vllm", url=url), **more)
+    assert "publication is lost" in caught.value.mend
 
 
 def test_a_server_that_is_not_there_ends_the_run_with_its_address(tiny_folder: Path, tmp_path: Path) -> None:

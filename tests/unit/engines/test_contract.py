@@ -52,6 +52,7 @@ class Served(EngineContract):
             bench = ModelBench(engine, two(make_loaded), lambda: engine.generated_tokens)
             bench.grammars = bench.replays = False
             bench.recomputes = True
+            bench.tolerance = 3e-5  # which tokens come depends on when weights do, and some of them are unlikely
             yield bench
             await engine.aclose()
 

@@ -19,8 +19,8 @@ from flightschool.testing.served import Event, ServedFake, SglangFake, VllmFake
 PROMPT = tuple(range(20, 40))
 
 
-def ask(session: str = "s", new: int = 12, **changes: Any) -> GenerationRequest:
-    return GenerationRequest(session=session, token_ids_T=PROMPT, max_new_tokens=new, stop_token_ids=(), **changes)
+def ask(session: str = "s", new: int = 12, stops: tuple[int, ...] = (), **changes: Any) -> GenerationRequest:
+    return GenerationRequest(session=session, token_ids_T=PROMPT, max_new_tokens=new, stop_token_ids=stops, **changes)
 
 
 def version(step: int, digest: str = "") -> WeightsVersion:
@@ -190,7 +190,141 @@ async def test_a_server_for_shorter_sequences_is_refused_at_the_door(folder: Pat
         await engine.aclose()
 
 
+@pytest.mark.parametrize("stops", [(), (7,)])
+async def test_sglang_ends_where_it_is_asked_to_and_nowhere_else(stops: tuple[int, ...], folder: Path) -> None:
+    """``ignore_eos`` would switch the given stop tokens off; the model's own end tokens must not end a completion."""
+    async with SglangFake(load_model(folder)) as fake:
+        engine = client(fake, folder)
+        free = (await engine.generate(ask(new=40, seed=5))).token_ids_T
+        await engine.aclose()
+    own = (free[3], free[9])  # the model's end tokens: each would cut it short
+    async with SglangFake(load_model(folder), eos_token_ids=own) as fake:
+        engine = client(fake, folder)
+        done = await engine.generate(ask(new=40, seed=5, stops=stops))
+        assert done.token_ids_T[:4] == free[:4]
+        if stops:
+            assert done.finish == "length" or done.token_ids_T[-1] in stops
+        else:
+            assert (done.token_ids_T, done.finish) == (free, "length")
+        (body, *more) = [body for path, body in fake.requests if path == "POST /generate"]
+        assert body["sampling_params"]["ignore_eos"] is not bool(stops)
+        assert bool(more) is bool(stops)  # what the model's own end cut off was asked for again
+        await engine.aclose()
+
+
+async def test_a_server_that_gives_a_request_up_again_and_again_is_an_error(folder: Path) -> None:
+    def aborted(event: Event) -> Event:
+        event["choices"][0].update(finish_reason="abort", token_ids=[], logprobs={"token_logprobs": []})
+        return event
+
+    async with VllmFake(load_model(folder), distort=aborted) as fake:
+        engine = client(fake, folder)
+        with pytest.raises(InfrastructureError, match="gave session s up 3 times in a row"):
+            await engine.generate(ask())
+        await engine.aclose()
+
+
 # ------------------------------------------------------------------------------------------------ weights
+
+
+def restart(fake: ServedFake, folder: Path) -> dict[str, str]:
+    """As a server that is started anew: the weights of its own folder, no label; returns the sums of before."""
+    before = fake.checksums()
+    fake.load(folder)
+    fake.label = "default"
+    assert fake.checksums() != before
+    return before
+
+
+@pytest.mark.parametrize("kind", [VllmFake, SglangFake])
+async def test_a_server_that_was_started_anew_gets_the_newest_weights_again(
+    kind: type[ServedFake], folder: Path, make_loaded: Callable[..., LoadedModel]
+) -> None:
+    """Nothing is returned that it sampled under the weights of its own folder."""
+    async with kind(load_model(folder)) as fake:
+        engine = client(fake, folder)
+        await engine.load_weights(version(1), dict(make_loaded(1).model.named_parameters()))
+        there = restart(fake, folder)
+        with pytest.raises(InfrastructureError, match="were lost: the server was started anew"):
+            await engine.generate(ask())
+        done = await engine.generate(ask())  # the attempt that is retried
+        assert (done.versions[0].step, done.kv_step) == (1, 1)
+        assert (fake.checksums(), fake.label) == (there, "r/0/1")
+        await engine.aclose()
+
+
+@pytest.mark.parametrize("kind", [VllmFake, SglangFake])
+@pytest.mark.parametrize("labels", [True, False])
+async def test_a_server_that_is_away_is_awaited_and_given_its_weights(
+    kind: type[ServedFake], labels: bool, folder: Path, make_loaded: Callable[..., LoadedModel]
+) -> None:
+    async with kind(load_model(folder), labels=labels) as fake:
+        engine = client(fake, folder)
+        await engine.load_weights(version(1), dict(make_loaded(1).model.named_parameters()))
+        await engine.generate(ask())
+        there = fake.checksums()
+    with pytest.raises(InfrastructureError, match=r"did not answer|stream"):
+        await engine.generate(ask())
+    waiting = asyncio.create_task(engine.generate(ask()))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    async with kind(load_model(folder), labels=labels, port=fake.port) as again:
+        assert again.checksums() != there
+        done = await waiting
+        assert (done.versions[0].step, len(done.token_ids_T)) == (1, 12)
+        assert again.checksums() == there
+        await engine.aclose()
+
+
+async def test_weights_lost_under_way_are_noticed_when_others_are_loaded(
+    folder: Path, make_loaded: Callable[..., LoadedModel]
+) -> None:
+    """The label of the new weights must not hide that the tokens before came from others."""
+    async with VllmFake(load_model(folder)) as fake:
+        engine = client(fake, folder)
+        await engine.load_weights(version(1), dict(make_loaded(1).model.named_parameters()))
+        restart(fake, folder)
+        task = asyncio.create_task(engine.generate(ask(new=60)))
+        while engine.generated_tokens < 3:
+            await asyncio.sleep(0)
+        await engine.load_weights(version(2), dict(make_loaded(0).model.named_parameters()))
+        with pytest.raises(InfrastructureError, match="were lost"):
+            await task
+        assert (await engine.generate(ask("t"))).versions[0].step == 2
+        await engine.aclose()
+
+
+async def test_without_labels_weights_are_published_again_after_a_broken_stream(
+    folder: Path, make_loaded: Callable[..., LoadedModel]
+) -> None:
+    up = True
+    async with VllmFake(load_model(folder), labels=False, distort=lambda event: event if up else None) as fake:
+        engine = client(fake, folder)
+        await engine.load_weights(version(1), dict(make_loaded(1).model.named_parameters()))
+        there = restart(fake, folder)
+        up = False
+        with pytest.raises(InfrastructureError):
+            await engine.generate(ask())
+        up = True
+        await engine.generate(ask())
+        assert fake.checksums() == there
+        await engine.aclose()
+
+
+async def test_a_server_that_refuses_the_weights_serves_nothing_known(
+    folder: Path, make_loaded: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise InputError("no such tensor", where=str(path))
+
+    async with SglangFake(load_model(folder)) as fake:
+        engine = client(fake, folder)
+        monkeypatch.setattr(fake, "load", refuse)
+        with pytest.raises(InfrastructureError, match="did not load the weights"):
+            await engine.load_weights(version(1), dict(make_loaded(1).model.named_parameters()))
+        with pytest.raises(InfrastructureError, match="what the server serves is not known"):
+            await engine.generate(ask())
+        await engine.aclose()
 
 
 @pytest.mark.parametrize("kind", [VllmFake, SglangFake])
@@ -205,6 +339,27 @@ async def test_published_weights_are_verified_by_label_and_check_sums(
             await engine.load_weights(version(step), state)
         assert fake.label == "r/0/0"
         assert len(list((folder.parent / "published").iterdir())) == 2
+        await engine.aclose()
+
+
+@pytest.mark.parametrize("keep_cache", [True, False])
+async def test_sglang_is_told_how_to_load(
+    keep_cache: bool, folder: Path, make_loaded: Callable[..., LoadedModel]
+) -> None:
+    """A server that was begun with dummy weights would else draw new ones, and its check sums would change."""
+    async with SglangFake(load_model(folder)) as fake:
+        engine = client(fake, folder)
+        state = dict(make_loaded(1).model.named_parameters())
+        await engine.load_weights(version(1), state, keep_cache=keep_cache)
+        ((path, body),) = [row for row in fake.requests if "update_weights" in row[0]]
+        assert path == "POST /update_weights_from_disk"
+        told = {key: value for key, value in body.items() if key != "model_path"}
+        assert told == {
+            "load_format": "auto",
+            "weight_version": "r/0/1",
+            "flush_cache": not keep_cache,
+            "abort_all_requests": True,
+        }
         await engine.aclose()
 
 

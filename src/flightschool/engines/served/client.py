@@ -12,25 +12,30 @@ the present step.
 
 Verification. The label that was given must come back, where the server tells it, with the weights' check sums where it
 can: from one publication to the next, equal weights must have kept and other weights must have changed them.
+
+A server that is started anew serves the weights of its folder again. The label tells: with the tokens, or asked for
+after each completion. Tokens of a server that lost its weights are never returned; after that, and after every stream
+that broke, the server is awaited (``timeout_s``) and the newest weights are published again before anything more is
+sampled. So a server may be restarted in the middle of a run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from flightschool.digest import derive_seed
-from flightschool.engines.requests import check_generation, check_request, continuation, joined
+from flightschool.engines.base import EngineBase
+from flightschool.engines.requests import check_generation, continuation, joined
 from flightschool.engines.served.export import FolderExporter
-from flightschool.engines.served.wire import Ask, Delta, Http, Wire, broken, label_of
-from flightschool.errors import InfrastructureError, InputError
+from flightschool.engines.served.streams import Line, Running, ended, generation
+from flightschool.engines.served.wire import Ask, Http, Wire, broken, gave_up, label_of, other_weights
+from flightschool.errors import FlightschoolError, InfrastructureError, InputError
 from flightschool.protocols import Generation, GenerationRequest
-from flightschool.records import VersionRun, WeightsVersion
+from flightschool.records import WeightsVersion
 
 if TYPE_CHECKING:
     import httpx2
@@ -39,9 +44,11 @@ if TYPE_CHECKING:
 __all__ = ["ServedEngine"]
 
 _SEED_BITS = 31  # servers take signed 32- or 64-bit seeds
+_MOST_FRUITLESS = 3
+_AWAITING_S = 0.5
 
 
-class ServedEngine:
+class ServedEngine(EngineBase):
     """Implements ``protocols.TrainedEngine`` over a server's protocol.
 
     Args:
@@ -71,38 +78,23 @@ class ServedEngine:
         timeout_s: float = 120.0,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
+        super().__init__(
+            WeightsVersion(run=run, incarnation=0, step=step, digest=digest), vocab=vocab, max_context=max_context
+        )
         self.wire = wire
-        self._vocab = vocab
-        self._max_context = max_context
-        self._version = WeightsVersion(run=run, incarnation=0, step=step, digest=digest)
         self._exporter = exporter
         self._key, self._timeout_s, self._transport = key, timeout_s, transport
-        self._lines: dict[asyncio.AbstractEventLoop, _Line] = {}
-        self._running: dict[str, _Running] = {}
+        self._lines: dict[asyncio.AbstractEventLoop, Line] = {}
+        self._running: dict[str, Running] = {}
         self._salts: dict[str, int] = {}
-        self._orphans: set[str] = set()
         self._sums: Mapping[str, str] = {}
         self._labelled = False
         self._published = ""  # digest of the weights that were loaded last
+        self._folder: Path | None = None  # of the weights that were loaded last
+        self._doubt = False  # whether the server may have lost them
         self._tempered = False
-        self._dead = ""
         self.generated_tokens = 0
         """Tokens that arrived since the engine was made."""
-
-    @property
-    def version(self) -> WeightsVersion:
-        """Weights in use."""
-        return self._version
-
-    @property
-    def died(self) -> str:
-        """What the engine died of; empty while it lives."""
-        return self._dead
-
-    @property
-    def max_context(self) -> int:
-        """Longest sequence, prompt and completion together."""
-        return self._max_context
 
     # -------------------------------------------------------------------------------------------- requests
 
@@ -115,7 +107,7 @@ class ServedEngine:
             TokenContractError: what the server returned is not token-exact.
         """
         self._admit(request)
-        running = _Running()
+        running = Running()
         self._running[request.session] = running
         try:
             return await self._whole(request, running)
@@ -123,36 +115,35 @@ class ServedEngine:
             if self._running.get(request.session) is running:  # else released, and the name is another's now
                 del self._running[request.session]
 
-    async def _whole(self, request: GenerationRequest, running: _Running) -> Generation:
-        whole = self._ended(request, await self._piece(request, running))
+    async def _whole(self, request: GenerationRequest, running: Running) -> Generation:
+        whole = ended(request, await self._piece(request, running), self._max_context)
+        fruitless = 0
         while whole.finish == "interrupted" and not running.interrupted:
+            self._refuse_dead()
             self._refuse_orphan(request.session)
+            before = self._version
             piece = await self._piece(continuation(request, whole), running)
-            whole = self._ended(request, joined(whole, piece))
+            fruitless = 0 if piece.token_ids_T or self._version != before else fruitless + 1
+            if fruitless == _MOST_FRUITLESS:
+                raise gave_up(self.wire, request.session, fruitless)
+            whole = ended(request, joined(whole, piece), self._max_context)
         if whole.token_ids_T or whole.finish != "interrupted":
             check_generation(whole, f"{self.wire.kind} {self.wire.url}")
         return whole
 
-    def _ended(self, request: GenerationRequest, whole: Generation) -> Generation:
-        """A stream that was closed after its last token, before the server said so, is an end and no interruption."""
-        if whole.finish != "interrupted" or not whole.token_ids_T:
-            return whole
-        room = min(request.max_new_tokens, self._max_context - len(request.token_ids_T))
-        stopped = whole.token_ids_T[-1] in request.stop_token_ids
-        if stopped or len(whole.token_ids_T) == room:
-            return msgspec.structs.replace(whole, finish="stop" if stopped else "length")
-        return whole
-
-    async def _piece(self, request: GenerationRequest, running: _Running) -> Generation:
+    async def _piece(self, request: GenerationRequest, running: Running) -> Generation:
         """What arrives until the end, or until the stream is closed."""
         async with self._gate():
             if running.released:
                 raise asyncio.CancelledError
             if running.interrupted:
-                return _generation([], self._version.step, self._version.step)
+                return generation([], self._version.step, self._version.step)
+            self._refuse_dead()
             self._refuse_orphan(request.session)
-            step = self._version.step
-            salt = self._salts.setdefault(request.session, step)
+            if self._doubt:
+                await self._reassure()
+            version = self._version
+            salt = self._salts.setdefault(request.session, version.step)
             stream = asyncio.ensure_future(self._read(request, salt, running))
             running.stream = stream
         try:
@@ -162,44 +153,64 @@ class ServedEngine:
             if not running.closed or (task is not None and task.cancelling()):
                 stream.cancel()
                 raise
+        except InfrastructureError:
+            self._doubt = True
+            raise
         finally:
             running.stream = None
             running.closed = False
-        return _generation(running.take(), step, salt)
+        try:
+            await self._check_origin(running, version)
+        except InfrastructureError:
+            self._doubt = True
+            raise
+        if running.released:
+            raise asyncio.CancelledError
+        return generation(running.take(), version.step, salt)
 
-    async def _read(self, request: GenerationRequest, salt: int, running: _Running) -> None:
+    async def _check_origin(self, running: Running, version: WeightsVersion) -> None:
+        """Raise unless what arrived is of these weights, as far as the server can tell."""
+        if running.lost:
+            running.lost = False
+            self._check_label("", version)
+        if not self._labelled or running.told:
+            return
+        async with self._gate():
+            if self._version is version:  # else others were loaded meanwhile, and it was looked at before
+                self._check_label(await self.wire.label(self._http()), version)
+
+    async def _read(self, request: GenerationRequest, salt: int, running: Running) -> None:
         if request.temperature not in (0.0, 1.0) and not self._tempered:
             await self.wire.check_sampling(self._http(), request.token_ids_T)
             self._tempered = True
         left = min(request.max_new_tokens, self._max_context - len(request.token_ids_T))
-        label = label_of(self._version)
+        version = self._version
+        running.told = False
         ask = Ask(
             token_ids_T=request.token_ids_T,
             max_new_tokens=left,
             stop_token_ids=request.stop_token_ids,
             temperature=request.temperature,
             seed=derive_seed("served", request.seed, request.num_drawn) >> (63 - _SEED_BITS),
-            salt=f"{self._version.run}/{self._version.incarnation}/{salt}",
+            salt=f"{version.run}/{version.incarnation}/{salt}",
         )
         async for delta in self.wire.stream(self._http(), ask):
             if len(delta.token_ids_T) != len(delta.logprobs_T):
                 what = f"{len(delta.logprobs_T)} log-probabilities for {len(delta.token_ids_T)} tokens"
                 raise broken(self.wire.kind, what)
-            if delta.version and self._labelled and delta.version != label:
-                raise InfrastructureError(
-                    f"tokens of the weights {delta.version!r} came while {label!r} are said to be served",
-                    where=f"{self.wire.kind} {self.wire.url}",
-                    expected="one trainer a server",
-                    mend="stop whoever else updates this server's weights",
-                )
+            if delta.version:
+                running.told = True
+                self._check_label(delta.version, version)
             self.generated_tokens += len(delta.token_ids_T)
             running.deltas.append(delta)
 
+    def _check_label(self, told: str, version: WeightsVersion) -> None:
+        """Raise unless tokens are of the weights that they are said to be of."""
+        if self._labelled and told != label_of(version):
+            raise other_weights(self.wire, told, version)
+
     def _admit(self, request: GenerationRequest) -> None:
-        if self._dead:
-            raise InfrastructureError(self._dead, where="engine", mend="start a new engine")
-        self._refuse_orphan(request.session)
-        check_request(request, vocab=self._vocab, max_context=self._max_context)
+        self._validate(request, busy=request.session in self._running)
         if request.grammar:
             raise InputError(
                 f"a {self.wire.kind} server does not tell what of the probability a grammar kept",
@@ -207,20 +218,6 @@ class ServedEngine:
                 expected="the full support",
                 mend="set engine.constrain_calls = false, or sample with engine.kind = 'torch' or 'hf'",
             )
-        if request.session in self._running:
-            raise InputError(
-                "two requests of one session at a time", where=f"session {request.session}", mend="await the first"
-            )
-
-    def _refuse_orphan(self, session: str) -> None:
-        if session in self._orphans:
-            raise InfrastructureError(
-                "the weights that this session began with belong to a dead incarnation",
-                where=f"session {session}",
-                mend="retry the attempt",
-            )
-        if self._dead:
-            raise InfrastructureError(self._dead, where="engine", mend="start a new engine")
 
     async def interrupt(self, session: str | None = None) -> int:
         """Running requests return what has arrived, as ``interrupted``."""
@@ -264,14 +261,12 @@ class ServedEngine:
         Raises:
             InfrastructureError: the server does not serve what it was given.
         """
-        same_lineage = (version.run, version.incarnation) == (self._version.run, self._version.incarnation)
+        same_lineage = self._is_successor(version)
         async with self._gate():
-            for running in self._running.values():
-                running.close()
             try:
+                await self._look_back()
                 await self._exchange(version, folder, keep_cache=keep_cache and same_lineage)
-                await self._verify(version)
-            except InfrastructureError as error:
+            except FlightschoolError as error:
                 self._dead = f"what the server serves is not known: {error.what}"
                 raise
             if not same_lineage:
@@ -279,15 +274,48 @@ class ServedEngine:
                 self._salts.clear()
             elif not keep_cache:
                 self._salts = dict.fromkeys(self._salts, version.step)
-            self._version = version
+            self._version, self._folder, self._doubt = version, folder, False
+
+    async def _reassure(self) -> None:
+        """Publish the newest weights again, unless the server can tell that it serves them. The gate is held."""
+        label = await self._awaited_label()
+        if label and self._labelled:
+            self._check_label(label, self._version)
+        elif self._folder is not None:
+            await self._exchange(self._version, self._folder, keep_cache=False)
+            self._salts = dict.fromkeys(self._salts, self._version.step)
+        self._doubt = False
+
+    async def _awaited_label(self) -> str:
+        """Label of the served weights, as soon as the server answers: it may be on its way up again."""
+        end = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return await self.wire.label(self._http())
+            except InfrastructureError:
+                self._refuse_dead()
+                if time.monotonic() > end:
+                    raise
+            await asyncio.sleep(_AWAITING_S)
+
+    async def _look_back(self) -> None:
+        """Before other weights are loaded: what runs must have been sampled under those that should be there."""
+        label = await self._awaited_label()
+        if self._labelled and label != label_of(self._version):
+            for running in self._running.values():
+                running.lost = True
 
     async def _exchange(self, version: WeightsVersion, folder: Path, *, keep_cache: bool) -> None:
+        """Interrupt what runs, load, and verify what is served. The gate is held."""
+        for running in self._running.values():
+            running.close()
         http = self._http()
         await self.wire.pause(http, keep_cache=keep_cache)
         try:
             await self.wire.load(http, folder, label_of(version), keep_cache=keep_cache)
         finally:
             await self.wire.resume(http)
+        await self._verify(version)
 
     async def _verify(self, version: WeightsVersion) -> None:
         label, sums = await self.wire.served(self._http())
@@ -314,8 +342,7 @@ class ServedEngine:
 
     async def check_health(self) -> None:
         """Raises ``InfrastructureError`` unless the server can generate."""
-        if self._dead:
-            raise InfrastructureError(self._dead, where="engine", mend="start a new engine")
+        self._refuse_dead()
         await self.wire.check_health(self._http())
 
     async def connect(self) -> None:
@@ -345,13 +372,13 @@ class ServedEngine:
         if line is not None:
             await line.http.aclose()
 
-    def _line(self) -> _Line:
+    def _line(self) -> Line:
         """Connections and gate of the running event loop: neither can move between loops."""
         loop = asyncio.get_running_loop()
         if loop not in self._lines:
             self._lines = {known: line for known, line in self._lines.items() if not known.is_closed()}
             http = Http(self.wire.kind, self.wire.url, self._key, self._timeout_s, self._transport)
-            self._lines[loop] = _Line(http, asyncio.Lock())
+            self._lines[loop] = Line(http, asyncio.Lock())
         return self._lines[loop]
 
     def _http(self) -> Http:
@@ -360,44 +387,3 @@ class ServedEngine:
     def _gate(self) -> asyncio.Lock:
         """Held while weights are loaded, and for the instant in which a request starts."""
         return self._line().gate
-
-
-@dataclass(frozen=True)
-class _Line:
-    http: Http
-    gate: asyncio.Lock
-
-
-class _Running:
-    """One request under way."""
-
-    def __init__(self) -> None:
-        self.deltas: list[Delta] = []
-        self.stream: asyncio.Future[None] | None = None
-        self.interrupted = False
-        """Whether its caller wants what there is; else it goes on by itself once the gate is open."""
-        self.closed = False
-        self.released = False
-
-    def close(self) -> None:
-        """Close the stream, keeping what has arrived."""
-        if self.stream is not None and not self.stream.done():
-            self.closed = True
-            self.stream.cancel()
-
-    def take(self) -> list[Delta]:
-        """What has arrived since it was last taken."""
-        deltas, self.deltas = self.deltas, []
-        return deltas
-
-
-def _generation(deltas: list[Delta], step: int, salt: int) -> Generation:
-    tokens = tuple(token for delta in deltas for token in delta.token_ids_T)
-    finish = next((delta.finish for delta in deltas if delta.finish), "interrupted")
-    return Generation(
-        token_ids_T=tokens,
-        logprobs_T=tuple(value for delta in deltas for value in delta.logprobs_T),
-        versions=(VersionRun(step=step, count=len(tokens)),) if tokens else (),
-        kv_step=salt,
-        finish=finish,
-    )

@@ -3,16 +3,21 @@
 Streams are cumulative by default and incremental on request of whoever started the server; both are read, by the count
 of completion tokens that each event tells. Log-probabilities are those of the tempered distribution (the server divides
 by the temperature before it takes them), unless it was started to return the original ones: ``check_sampling`` asks.
+
+Ends. ``ignore_eos`` switches the given stop tokens off as well, so it is set only where none are given; the server then
+ends completions at the model's own end tokens too. One that ended at a token that was not asked for goes on: it is told
+as ``interrupted``, and the client asks for its rest. Written and checked line by line against SGLang 0.5.23.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flightschool.engines.served.wire import Ask, Delta, Http, broken, logprob_of
-from flightschool.errors import InfrastructureError, TokenContractError
+from flightschool.errors import InfrastructureError, InputError, TokenContractError
 
 __all__ = ["SglangWire"]
 
@@ -33,23 +38,25 @@ class SglangWire:
 
     async def stream(self, http: Http, ask: Ask) -> AsyncIterator[Delta]:
         """See ``Wire``."""
-        received = 0
+        received, last = 0, -1
         finish = ""
         async for event in http.events("/generate", _body(ask)):
             delta = _delta(event, received)
             received += len(delta.token_ids_T)
+            last = delta.token_ids_T[-1] if delta.token_ids_T else last
+            if delta.finish == "stop" and last not in ask.stop_token_ids:
+                delta = replace(delta, finish="interrupted")  # an end token of the model's, which nobody asked for
             finish = delta.finish or finish
             yield delta
         if not finish:
             raise broken(self.kind, "the stream ended without a finish reason")
 
     async def limits(self, http: Http) -> int | None:
-        """The server's context length."""
+        """Longest sequence that the server surely takes: it keeps a few tokens of its context for itself."""
         info = await http.ask("GET", "/server_info")
-        for key in ("context_length", "max_req_input_len"):
-            if isinstance(info, dict) and isinstance(info.get(key), int):
-                return int(info[key])
-        return None
+        told = info if isinstance(info, dict) else {}
+        known = [told[key] for key in ("context_length", "max_req_input_len") if isinstance(told.get(key), int)]
+        return min(known, default=None)
 
     async def check_health(self, http: Http) -> None:
         """The server generates one token for itself and says whether it could."""
@@ -76,16 +83,17 @@ class SglangWire:
 
     async def load(self, http: Http, folder: Path, label: str, *, keep_cache: bool) -> None:
         """Load a folder by its path."""
-        reply = await http.ask(
-            "POST",
-            "/update_weights_from_disk",
-            {
-                "model_path": str(folder),
-                "weight_version": label,
-                "flush_cache": not keep_cache,
-                "abort_all_requests": True,
-            },
-        )
+        body = {
+            "model_path": str(folder),
+            "load_format": "auto",  # else that of the start: a server begun with dummy weights would draw new ones
+            "weight_version": label,
+            "flush_cache": not keep_cache,
+            "abort_all_requests": True,
+        }
+        try:
+            reply = await http.ask("POST", "/update_weights_from_disk", body)
+        except InputError as error:  # 400: what is served now is not known
+            reply = error.what
         if not (isinstance(reply, dict) and reply.get("success") is True):
             told = reply.get("message") if isinstance(reply, dict) else reply
             raise InfrastructureError(
@@ -99,16 +107,18 @@ class SglangWire:
         """Take requests again."""
         await http.ask("POST", "/continue_generation", {})
 
-    async def served(self, http: Http) -> tuple[str, Mapping[str, str]]:
-        """The label, and the check sums of rank 0 from servers that have them."""
+    async def label(self, http: Http) -> str:
+        """See ``Wire``."""
         info = await http.ask("GET", "/model_info")
         label = str(info.get("weight_version") or "") if isinstance(info, dict) else ""
-        return ("" if label == "default" else label), await _checksums(http)
+        return "" if label == "default" else label
+
+    async def served(self, http: Http) -> tuple[str, Mapping[str, str]]:
+        """The label, and the check sums of rank 0 from servers that have them."""
+        return await self.label(http), await _checksums(http)
 
 
 async def _checksums(http: Http) -> Mapping[str, str]:
-    from flightschool.errors import InputError
-
     try:
         reply = await http.ask("POST", "/weights_checker", {"action": "checksum"})
     except (InputError, InfrastructureError):
@@ -129,7 +139,7 @@ def _body(ask: Ask) -> dict[str, Any]:
             "top_k": 1 if ask.temperature == 0.0 else -1,
             "min_p": 0.0,
             "stop_token_ids": list(ask.stop_token_ids),
-            "ignore_eos": True,  # the stop tokens are given: nothing else ends a completion
+            "ignore_eos": not ask.stop_token_ids,  # see the module
             "sampling_seed": ask.seed,
         },
         "return_logprob": True,
@@ -177,5 +187,5 @@ def _delta(event: Mapping[str, Any], received: int) -> Delta:
         token_ids_T=tuple(int(token) for token in fresh),
         logprobs_T=tuple(logprob_of(row[0], "sglang") for row in rows),
         finish="" if kind is None else _FINISHES[kind],
-        version="" if meta.get("weight_version") in (None, "default") else str(meta["weight_version"]),
+        version=str(meta.get("weight_version") or ""),
     )

@@ -98,13 +98,17 @@ class VllmWire:
         """Take requests again."""
         await http.ask("POST", "/resume")
 
+    async def label(self, http: Http) -> str:
+        """See ``Wire``."""
+        info = await _perhaps(http, "GET", "/weight_info")
+        label = str(info.get("weight_version") or "")
+        return "" if label == "default" else label
+
     async def served(self, http: Http) -> tuple[str, Mapping[str, str]]:
         """Label and check sums, as far as the server knows them."""
-        info = await _perhaps(http, "GET", "/weight_info")
         sums = (await _perhaps(http, "POST", "/weight_checker", {"action": "checksum"})).get("checksums")
-        label = str(info.get("weight_version") or "")
         known = {str(name): str(value) for name, value in sums.items()} if isinstance(sums, dict) else {}
-        return ("" if label == "default" else label), known
+        return await self.label(http), known
 
     async def _name(self, http: Http) -> str:
         if not self._model:

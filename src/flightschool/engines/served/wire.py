@@ -20,7 +20,7 @@ from flightschool.records import Json, WeightsVersion
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Ask", "Delta", "Http", "Wire", "broken", "label_of", "logprob_of"]
+__all__ = ["Ask", "Delta", "Http", "Wire", "broken", "gave_up", "label_of", "logprob_of", "other_weights"]
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _MOST_TOLD = 300
@@ -92,6 +92,10 @@ class Wire(Protocol):
 
     async def resume(self, http: Http) -> None:
         """Take requests again."""
+        ...
+
+    async def label(self, http: Http) -> str:
+        """Label of the served weights; empty if none was given, or the server knows of none."""
         ...
 
     async def served(self, http: Http) -> tuple[str, Mapping[str, str]]:
@@ -255,4 +259,26 @@ def broken(kind: str, what: str) -> TokenContractError:
         where=f"{kind} server",
         expected="token ids and the log-probability of each, as sampled",
         mend="start the server as docs/design/engines.md says; a proxy in between may drop fields",
+    )
+
+
+def other_weights(wire: Wire, told: str, version: WeightsVersion) -> InfrastructureError:
+    """The server calls its weights otherwise than those that were published last."""
+    lost = told in ("", "default")
+    what = "were lost: the server was started anew" if lost else f"are called {told!r} by the server"
+    return InfrastructureError(
+        f"the weights {label_of(version)!r} {what}",
+        where=f"{wire.kind} {wire.url}",
+        expected="tokens of the weights that were published last",
+        mend="they are published again" if lost else "stop whoever else updates this server's weights",
+    )
+
+
+def gave_up(wire: Wire, session: str, times: int) -> InfrastructureError:
+    """The server ends a request again and again."""
+    return InfrastructureError(
+        f"the server gave session {session} up {times} times in a row without a token",
+        where=f"{wire.kind} {wire.url}",
+        expected="a server that nobody else pauses, with room for the run's requests",
+        mend="see the server's log",
     )
