@@ -1,4 +1,8 @@
-"""Episodes by the thousand, and what they left behind, counted before and after."""
+"""Episodes by the thousand, and what they left behind, counted before and after.
+
+Only what is ours is counted: processes below this one, and what bears a mark of this process (names of files, sizes of
+segments and of file systems, names of control groups). Whatever else runs on the host comes and goes as it likes.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +15,38 @@ import msgspec
 import psutil
 
 from flightschool.records import Record
-from flightschool.sandbox import NativeProvider, SandboxSpec
+from flightschool.sandbox import Limits, NativeProvider, SandboxSpec
+from flightschool.sandbox.cgroups import GROUP_PREFIX
 
-__all__ = ["SEGMENT_BYTES", "Leftovers", "count_leftovers", "fly_and_count"]
+__all__ = ["Leftovers", "count_leftovers", "disk_bytes", "fly_and_count", "grown", "segment_bytes"]
 
-MARK = "fs-left"
-SEGMENT_BYTES = 19_553
-"""Marks System V memory, which has no name: what else runs on this host makes and ends segments meanwhile."""
 CONCURRENCY = 8
-_LITTER = (
-    f"echo $$ > /tmp/{MARK}-$$; echo $$ > /dev/shm/{MARK}-$$; mkfifo /tmp/{MARK}-fifo;"
-    f" if command -v ipcmk >/dev/null; then ipcmk -M {SEGMENT_BYTES} >/dev/null; fi;"
-    f" (setsid sleep 955 >/dev/null 2>&1 &) ; sleep 954 >/dev/null 2>&1 & cat /tmp/{MARK}-$$"
-)
+_PAGE = 4096
+_DISK_BYTES = 512 << 20
+
+
+def mark() -> str:
+    """Beginning of the names of files that the episodes of this process write."""
+    return f"fs-left-{os.getpid()}-"
+
+
+def segment_bytes() -> int:
+    """Size of the System V memory that they make, which has no name."""
+    return 10_007 + os.getpid() % 99_991
+
+
+def disk_bytes() -> int:
+    """Size of their file systems: the mount table shows it, and everything else of a sandbox is mounted beneath."""
+    return _DISK_BYTES + os.getpid() % 65_521 * _PAGE
+
+
+def _litter() -> str:
+    name = mark()
+    return (
+        f"echo $$ > /tmp/{name}$$; echo $$ > /dev/shm/{name}$$; mkfifo /tmp/{name}fifo;"
+        f" if command -v ipcmk >/dev/null; then ipcmk -M {segment_bytes()} >/dev/null; fi;"
+        f" (setsid sleep 955 >/dev/null 2>&1 &) ; sleep 954 >/dev/null 2>&1 & cat /tmp/{name}$$"
+    )
 
 
 class Leftovers(Record, frozen=True, kw_only=True):
@@ -35,10 +58,11 @@ class Leftovers(Record, frozen=True, kw_only=True):
     """Below this process, launchers apart; zombies count."""
     zombies: int
     mounts: int
-    """Lines of the mount table that this process and its launchers see."""
+    """Marked file systems, and what is mounted beneath them, where this process and its launchers see them."""
     namespaces: int
     """Distinct ones, of processes below this one."""
     cgroups: int
+    """Made for this process's sandboxes."""
     segments: int
     """System V memory of the marked size, and marked files of POSIX memory."""
     files: int
@@ -57,16 +81,16 @@ def count_leftovers(launchers: tuple[int, ...] = (), folder: Path | None = None)
     watched = [own, *(psutil.Process(pid) for pid in launchers)]
     tables = [Path(f"/proc/{process.pid}/mountinfo").read_text() for process in watched]
     temporary = {Path("/tmp"), Path("/var/tmp"), Path(tempfile.gettempdir())}
-    marked = [path for place in temporary if place.is_dir() for path in place.glob(f"{MARK}*")]
-    in_memory = list(Path("/dev/shm").glob(f"{MARK}*"))
+    marked = [path for place in temporary if place.is_dir() for path in place.glob(f"{mark()}*")]
+    in_memory = list(Path("/dev/shm").glob(f"{mark()}*"))
     segments = _marked_segments() + len(in_memory)
     return Leftovers(
         descriptors=sum(process.num_fds() for process in watched),
         processes=len(below) - len(launchers),
         zombies=sum(_status(process) == psutil.STATUS_ZOMBIE for process in below),
-        mounts=sum(len(table.splitlines()) for table in tables),
+        mounts=sum(map(_marked_mounts, tables)),
         namespaces=len(set().union(*(_namespaces(process.pid) for process in (own, *below)))),
-        cgroups=sum(1 for _ in Path("/sys/fs/cgroup").glob("*/**/")),
+        cgroups=sum(1 for _ in Path("/sys/fs/cgroup").glob(f"**/{GROUP_PREFIX}{os.getpid()}-*/**/")),
         segments=segments,
         files=len(marked) + (sum(len(names) for _, _, names in os.walk(folder)) if folder is not None else 0),
     )
@@ -77,7 +101,18 @@ def _marked_segments() -> int:
         rows = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
     except OSError:  # a kernel without System V memory
         return 0
-    return sum(int(row.split()[3]) == SEGMENT_BYTES for row in rows)
+    return sum(int(row.split()[3]) == segment_bytes() for row in rows)
+
+
+def _marked_mounts(table: str) -> int:
+    """Lines of a mount table (``/proc/PID/mountinfo``) that are a marked file system, or are mounted beneath one."""
+    ours: set[str] = set()
+    size = f"size={disk_bytes() >> 10}k"
+    for line in table.splitlines():  # a mount stands after the one that it is mounted on
+        number, above = line.split()[:2]
+        if above in ours or size in line.rpartition(" - ")[2].split()[-1].split(","):
+            ours.add(number)
+    return len(ours)
 
 
 def _status(process: psutil.Process) -> str:
@@ -111,14 +146,14 @@ async def fly_and_count(
     Raises:
         InfrastructureError: an episode was lost.
     """
-    gate = asyncio.Semaphore(concurrency)
+    gate, litter = asyncio.Semaphore(concurrency), _litter()
 
     async def episode() -> None:
-        async with gate, provider.open(SandboxSpec()) as box:
-            told = await box.exec(_LITTER)
+        async with gate, provider.open(SandboxSpec(limits=Limits(disk_bytes=disk_bytes()))) as box:
+            told = await box.exec(litter)
             assert told.stdout.strip().isdigit(), told
             await box.stop()
-            await box.get(f"/tmp/{MARK}-{told.stdout.decode().strip()}")
+            await box.get(f"/tmp/{mark()}{told.stdout.decode().strip()}")
 
     await asyncio.gather(*(episode() for _ in range(concurrency)))
     launchers = () if provider.launcher_pid is None else (provider.launcher_pid,)

@@ -83,7 +83,8 @@ def _images(space: Workspace | None) -> Path:
 def _keep(space: Workspace, results: Sequence[Result]) -> None:
     from flightschool.rollouts.terminal import Episode
 
-    episodes = [result for result in results if isinstance(result, Episode)]
+    ended = [result for result in results if isinstance(result, Episode)]
+    episodes = [one for episode in ended for one in (*episode.lost, episode)]
     space.store.put_many(("attempt", episode.attempt.id, episode.attempt) for episode in episodes)
     space.store.put_many(
         ("terminal-episode", episode.attempt.id, episode.details) for episode in episodes if episode.details
@@ -100,7 +101,8 @@ def result_row(result: Result, with_output: bool) -> dict[str, Any]:
         return _idle_row(result.task, f"needs_{result.need}", result.reason, result.task_digest)
     if isinstance(result, UnreadableTask):
         return _idle_row(result.id, "unreadable", f"{result.what} at {result.where}", None)
-    row = {**episode_row(result.attempt), "detail": result.attempt.detail}
+    lost = [{"id": a.id, "reason": a.reason.value, "detail": a.detail} for a in (one.attempt for one in result.lost)]
+    row = {**episode_row(result.attempt), "detail": result.attempt.detail, "lost": lost}
     if result.details is not None:
         row["base"] = f"{result.details.base.image} stood in for by {result.details.base.stand_in}"
         row["stood_in"] = list(result.details.stood_in)
@@ -154,6 +156,7 @@ def _summary(rows: Sequence[dict[str, Any]], run: str) -> dict[str, Any]:
         "num_scored": outcomes["scored"],
         "num_policy_failures": outcomes["policy_failure"],
         "num_infra_failures": outcomes["infra_failure"],
+        "num_retries": sum(len(row.get("lost", ())) for row in rows),
         "num_not_run": sum(n for name, n in outcomes.items() if name.startswith("needs_") or name == "unreadable"),
         "success": sum(reward >= 1.0 for reward in rewards) / len(rewards) if rewards else None,
         "mean_reward": sum(rewards) / len(rewards) if rewards else None,
@@ -178,5 +181,6 @@ def _tell(rows: Sequence[dict[str, Any]], summary: dict[str, Any]) -> None:
     success = "n/a" if summary["success"] is None else f"{summary['success']:.2f}"
     output.say(
         f"run {summary['run']}: success {success} over {summary['num_episodes']} episodes, "
-        f"{summary['num_not_run']} not attempted, {summary['num_infra_failures']} lost to infrastructure"
+        f"{summary['num_not_run']} not attempted, {summary['num_infra_failures']} lost to infrastructure "
+        f"({summary['num_retries']} tried again)"
     )

@@ -43,7 +43,7 @@ from flightschool.rollouts.policies import Policy, PolicyEndpoint
 from flightschool.tools import ToolBoundary, VirtualClock
 from flightschool.verification import CheckVerifier, Resources
 
-__all__ = ["EpisodeRunner", "boundary_of", "outcome_of", "run_attempts"]
+__all__ = ["MAX_INFRA_RETRIES", "EpisodeRunner", "boundary_of", "outcome_of", "run_attempts"]
 
 KeepBlob = Callable[[bytes], str]
 MAX_INFRA_RETRIES = 2

@@ -20,9 +20,9 @@ from typing import Final, Protocol
 
 from flightschool.sandbox.records import Limits
 
-__all__ = ["ControlGroup", "ControlGroups", "GroupFiles", "find_control_groups", "memory_max"]
+__all__ = ["GROUP_PREFIX", "ControlGroup", "ControlGroups", "GroupFiles", "find_control_groups", "memory_max"]
 
-_PREFIX: Final = "flightschool-"
+GROUP_PREFIX: Final = "flightschool-"
 _NEEDED: Final = ("memory", "pids")
 _WANTED: Final = (*_NEEDED, "cpu")
 _AGENT_BYTES: Final = 32 << 20
@@ -195,7 +195,7 @@ def _mount_point(mounts: str) -> Path | None:
 
 def _tried(place: Path, files: GroupFiles) -> ControlGroups | str:
     """Make a group for us in ``place``, with one below it, and put a process there."""
-    base = place / f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
+    base = place / f"{GROUP_PREFIX}{os.getpid()}-{next(_numbers)}"
     try:
         lacking = [name for name in _NEEDED if name not in files.read(place, "cgroup.controllers").split()]
         if lacking:
@@ -246,8 +246,8 @@ def _visit(group: ControlGroup, files: GroupFiles) -> None:
 def _sweep(place: Path, files: GroupFiles) -> None:
     """Remove what callers left that were killed together with their launchers."""
     for path in files.below(place):
-        pid = path.name.removeprefix(_PREFIX).partition("-")[0]
-        if path.name.startswith(_PREFIX) and pid.isdigit() and not Path("/proc", pid).exists():
+        pid = path.name.removeprefix(GROUP_PREFIX).partition("-")[0]
+        if path.name.startswith(GROUP_PREFIX) and pid.isdigit() and not Path("/proc", pid).exists():
             _remove_tree(path, files)
 
 

@@ -7,16 +7,16 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from tests.integration.sandbox.conftest import open_way_to
 
 from flightschool.errors import InfrastructureError
-from flightschool.sandbox import ExecResult, Limits, NativeProvider, SandboxProvider, SandboxSpec, Stopped
+from flightschool.sandbox import ExecResult, Limits, NativeProvider, Sandbox, SandboxProvider, SandboxSpec, Stopped
 from flightschool.sandbox.cgroups import ControlGroups, KernelFiles, find_control_groups
 from flightschool.sandbox.live import AgentSandbox
 
@@ -63,8 +63,7 @@ def test_a_sandbox_is_put_into_its_group(any_native: Place, tmp_path: Path) -> N
                 killed = await box.exec("kill -9 $$")
                 assert killed.stopped is Stopped.NO
                 (group / "memory.events").write_text("oom_kill 0\n")
-                counted = box.exec("sleep 0.3; kill -9 $$")
-                result = await _while(counted, lambda: (group / "memory.events").write_text("oom_kill 1\n"))
+                result = await _while(box, lambda: (group / "memory.events").write_text("oom_kill 1\n"))
                 assert result.stopped is Stopped.MEMORY, "what the kernel killed for memory is named so"
             assert list(base.iterdir()) == []
             base.chmod(0o500)
@@ -80,10 +79,14 @@ def test_a_sandbox_is_put_into_its_group(any_native: Place, tmp_path: Path) -> N
     any_native.run(body)
 
 
-async def _while(running: Coroutine[Any, Any, ExecResult], act: Callable[[], object]) -> ExecResult:
-    task = asyncio.ensure_future(running)
-    await asyncio.sleep(0.15)
+async def _while(box: Sandbox, act: Callable[[], object]) -> ExecResult:
+    """A command that is killed after ``act``, which comes after it has begun."""
+    begun = asyncio.Event()
+    script = "echo begun; until [ -e /tmp/go ]; do sleep 0.02; done; kill -9 $$"
+    task = asyncio.create_task(box.exec(script, on_output=lambda *_: begun.set()))
+    await begun.wait()
     act()
+    await box.put("/tmp/go", b"")
     return await task
 
 
@@ -196,7 +199,7 @@ def test_a_killed_caller_leaves_no_group(any_native: Place, real_groups: Callabl
         os.close(tells)
         with os.fdopen(told) as pipe:
             base = Path(pipe.read())
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while base.is_dir() and (not kill_launcher or any(members(base))):
             assert time.monotonic() < end, members(base)
             time.sleep(0.02)

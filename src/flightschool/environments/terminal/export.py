@@ -22,7 +22,7 @@ from flightschool.environments.terminal.folders import read_folder
 from flightschool.environments.terminal.harbor import SETTINGS_FILE, settings_fields, step_fields
 from flightschool.environments.terminal.harbor_settings import parse_harbor
 from flightschool.environments.terminal.plan_records import CopyStep
-from flightschool.environments.terminal.records import TaskFormat, TerminalTask, VerdictSource
+from flightschool.environments.terminal.records import Placement, TaskFormat, TerminalTask, VerdictSource
 from flightschool.environments.terminal.toml_text import toml_text
 from flightschool.errors import InputError
 from flightschool.records import Json
@@ -171,7 +171,7 @@ def _lay_out(task: TerminalTask, contents: Contents, target: Path) -> None:
     script.write_text(_WRAPPER, encoding="utf-8")
     script.chmod(0o755)
     if task.solution:
-        _copy_placement(contents, task.solution[0].source, target / "solution" / "solve.sh")
+        _write_solution(contents, task.solution[0], target / "solution" / "solve.sh")
 
 
 def _is_context(entry: Entry, task: TerminalTask, named: set[str]) -> bool:
@@ -191,6 +191,15 @@ def _named(task: TerminalTask) -> set[str]:
         if source.path and source.path.split("/")[0] in step.text
         for item in source.items
     }
+
+
+def _write_solution(contents: Contents, placement: Placement, path: Path) -> None:
+    if not placement.content:
+        _copy_placement(contents, placement.source, path)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(placement.content, encoding="utf-8")
+    path.chmod(0o755)
 
 
 def _copy_placement(contents: Contents, source: str, target: Path) -> None:

@@ -69,6 +69,8 @@ class Graded(Record, frozen=True, kw_only=True):
 
     reward: float | None
     """0..1; None: there is no verdict, and ``problem`` says why."""
+    lost: bool = False
+    """Whether there is none since the sandbox of the tests could not be made or was lost: they had no say."""
     rewards: dict[str, float] = msgspec.field(default_factory=dict)
     """All numbers by key."""
     source: str = ""
@@ -235,6 +237,9 @@ def place_files(room: Tree, task: TerminalTask, placements: Sequence[Placement])
     contents = list_contents(Path(task.folder))
     with contents.opened() as folder:
         for placement in placements:
+            if placement.content:
+                room.write(placement.target, placement.content.encode(), mode=0o755)
+                continue
             if contents.is_file(placement.source):
                 _place(room, folder, placement.source, placement.target, contents.entries[placement.source].executable)
                 continue

@@ -89,6 +89,8 @@ class Placement(Record, frozen=True, kw_only=True):
 
     source: str
     target: str
+    content: str = ""
+    """Text of a program that is written instead of the source, which it was made from; empty: the source itself."""
 
 
 class TaskStep(Record, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ import math
 from flightschool.environments.terminal.compose import ComposeFacts, read_compose
 from flightschool.environments.terminal.contents import Contents
 from flightschool.environments.terminal.harbor import beyond_json, build_task, interpreter
+from flightschool.environments.terminal.keystrokes import SOLUTION_KEYS, read_keystrokes, typing_script
 from flightschool.environments.terminal.records import Note, Placement, TaskFormat, TerminalTask, VerdictSource
 from flightschool.environments.terminal.yaml_text import load_yaml
 from flightschool.errors import InputError
@@ -24,7 +25,6 @@ SETTINGS_FILES = ("task.yaml", "task.yml")
 TESTS_TARGET = "/tests"
 TEST_SCRIPT = "run-tests.sh"
 SOLUTION_SCRIPT = "solution.sh"
-SOLUTION_KEYS = "solution.yaml"
 SOLUTION_TARGET = "/oracle"
 COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml")
 _OWN_KEYS = frozenset({"instruction", "max_agent_timeout_sec", "max_test_timeout_sec"})
@@ -149,5 +149,8 @@ def _solution(contents: Contents) -> tuple[tuple[Placement, ...], tuple[str, ...
             (),
         )
     if contents.is_file(SOLUTION_KEYS):
-        return (), (), (Note(where=SOLUTION_KEYS, what="a solution of keystrokes is not run"),)
+        strokes, notes = read_keystrokes(contents.read_text(SOLUTION_KEYS), str(contents.root / SOLUTION_KEYS))
+        target = f"{SOLUTION_TARGET}/{SOLUTION_SCRIPT}"
+        script = Placement(source=SOLUTION_KEYS, target=target, content=typing_script(strokes))
+        return (script,), ("bash", target), notes
     return (), (), (Note(where=SOLUTION_SCRIPT, what="no reference solution is shipped"),)

@@ -29,8 +29,15 @@ _AT_HOME: Final[tuple[tuple[str, str], ...]] = (
     (".cargo/config .cargo/config.toml", "cargo|rust|rustc"),
     (".gradle .mavenrc .m2/settings.xml .m2/extensions.xml", "gradle|maven|mvn|java|kotlin|scala"),
     (".pdbrc .pip .config/pip .pydistutils.cfg .condarc", "python|python3|pip|conda|package|packages"),
+    (".pylintrc .config/pylintrc .flake8 .config/flake8 .config/pycodestyle .mypy.ini .config/mypy .config/ruff"
+     " .config/black", "lint|linter|flake8|pylint|mypy|ruff|black|style|pep8"),
+    (".shellcheckrc .config/shellcheckrc", "shellcheck|lint|linter|bash"),
+    (".magic .magic.mgc", "file|magic|mime|type"),
+    (".config/go", "go|golang"),
+    (".gnupg", "gpg|gnupg|pgp|sign|signed|signature|encrypt|encrypted|decrypt|key|keys"),
+    (".config/ImageMagick .magick", "imagemagick|convert|image|images|picture|png|jpg|jpeg|gif"),
     (".ipython .jupyter", "ipython|jupyter|notebook|notebooks"),
-    (".curlrc .wgetrc .netrc", "curl|wget|http|https|download|url"),
+    (".curlrc .config/curlrc .wgetrc .netrc", "curl|wget|http|https|download|url"),
     (".ssh/config .ssh/rc", "ssh|sshd|scp|sftp|rsync|git"),
     (".tmux.conf .config/tmux .screenrc", "tmux|screen|terminal"),
     (".docker/config.json .kube/config", "docker|kubernetes|kubectl|kube|container"),
@@ -48,6 +55,10 @@ _IN_ETC: Final = {
     "/etc/pip.conf": ".pip",
     "/etc/curlrc": ".curlrc",
     "/etc/wgetrc": ".wgetrc",
+    "/etc/magic": ".magic",
+    "/etc/magic.mgc": ".magic",
+    "/etc/ImageMagick-6": ".magick",
+    "/etc/ImageMagick-7": ".magick",
 }
 """The same for everyone → the name at home that it is like."""
 _WORDS: Final = {name: re.compile(rf"\b(?:{words})\b", re.I) for names, words in _AT_HOME for name in names.split()}

@@ -50,7 +50,7 @@ async def graded_or_why(
     except UnplaceableError:
         raise
     except (FlightschoolError, OSError) as error:
-        return Graded(reward=None, problem=f"the grader's sandbox: {error}")
+        return Graded(reward=None, lost=True, problem=f"the grader's sandbox: {error}")
 
 
 class Controls:

@@ -59,3 +59,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     attempt: Attempt
     details: TerminalEpisode | None
     """None: no image could be built."""
+    faulty_task: bool = False
+    """Of an infrastructure failure: whether the task's own build failed, or its tests ran without a proper verdict."""
+    lost: tuple[Episode, ...] = ()
+    """Attempts of the same member before this one, each lost to the infrastructure."""

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from flightschool.digest import derive_seed, digest
-from flightschool.environments.terminal import Placement, TaskStep, TerminalTask, plan_build
+from flightschool.environments.terminal import TaskStep, TerminalTask, plan_build
 from flightschool.environments.terminal.end_state import EndState, beneath
 from flightschool.environments.terminal.grading import (
     Graded,
@@ -29,12 +29,22 @@ from flightschool.environments.terminal.grading import (
     sieve_of,
 )
 from flightschool.environments.terminal.rooms import MOST_ENTRIES, Rooms, host_variables, rooms_env
-from flightschool.environments.terminal.trees import Account, Image, ImageStore, NotRunnable, Tree, find_account, tail
+from flightschool.environments.terminal.trees import (
+    Account,
+    BuildError,
+    Image,
+    ImageStore,
+    NotRunnable,
+    Tree,
+    find_account,
+    tail,
+)
 from flightschool.errors import InfrastructureError, InputError
 from flightschool.records import INFRA_REASONS, Attempt, EndReason, Message, Timings, ToolEvent
 from flightschool.rollouts.runner import outcome_of
 from flightschool.rollouts.terminal.controls import Controls, Grade, graded_or_why
 from flightschool.rollouts.terminal.policies import PROGRAM_FOLDER, Move, TerminalPolicy
+from flightschool.rollouts.terminal.programs import UNTYPED, is_typed, scripts_of, text_of
 from flightschool.rollouts.terminal.records import Episode, NotRun, StageResult, TerminalEpisode
 from flightschool.rollouts.terminal.recounting import recount
 from flightschool.rollouts.terminal.scoring import Scores
@@ -119,12 +129,15 @@ class TerminalRunner:
         events: list[ToolEvent] = []
         image: Image | None = None
         stood_in: tuple[str, ...] = ()
+        build_failed = False
         try:
             built = await self._store.build(task)
             if isinstance(built, NotRunnable):
                 return NotRun.of(task.id, task.digest, built)
             image = built
-            scripts = _scripts(task, policy)
+            if is_typed(task, policy) and not await self._store.has_python(image):
+                return NotRun(task=task.id, task_digest=task.digest, need="solution", reason=UNTYPED)
+            scripts = scripts_of(task, policy)
             lacking = await self._store.fetches(task, image, scripts)
             if lacking is not None:
                 return NotRun.of(task.id, task.digest, lacking)
@@ -134,6 +147,7 @@ class TerminalRunner:
             return NotRun(task=task.id, task_digest=task.digest, need="solution", reason=str(error))
         except (InfrastructureError, OSError) as error:
             reason, detail = EndReason.WORLD_ERROR, str(error)
+            build_failed = isinstance(error, BuildError)
         verdict, reward = (None, None) if reason in INFRA_REASONS else scores.result()
         outcome, cause = outcome_of(reason)
         attempt = Attempt(
@@ -160,7 +174,11 @@ class TerminalRunner:
             timings=Timings(virtual_ms=0.0, wall_s=time.perf_counter() - started),
             detail=detail,
         )
-        return Episode(attempt=attempt, details=_details(attempt, task, image, stages, stood_in))
+        return Episode(
+            attempt=attempt,
+            details=_details(attempt, task, image, stages, stood_in),
+            faulty_task=build_failed or (reason is EndReason.GRADER_ERROR and not _was_lost(stages)),
+        )
 
     # -------------------------------------------------------------------------------------------- stages
 
@@ -284,18 +302,13 @@ class TerminalRunner:
                     ) from error
                 result = await _act(box, move, env, timeout_s)
                 ended = await _ended(box, result, tuple(leave_out), spec.limits.disk_bytes)
-        return msgspec.structs.replace(ended, words=move.command, program=_text_of(task, move))
+        return msgspec.structs.replace(ended, words=move.command, program=text_of(task, move))
 
 
-def _text_of(task: TerminalTask, move: Move) -> bytes:
-    """The program of a move: the policy's own, or the file of the task's folder that its command runs."""
-    if move.program or not move.command:
-        return move.program
-    source = _source(task, move.placements, move.command[-1])
-    try:
-        return Path(task.folder, source).read_bytes() if source else b""
-    except OSError:
-        return b""
+def _was_lost(stages: list[StageResult]) -> bool:
+    """Whether the last grading ended with its sandbox."""
+    graded = stages[-1].graded if stages else None
+    return graded is not None and graded.lost
 
 
 def _given(task: TerminalTask, stage: TaskStep, image: Image) -> list[Written]:
@@ -354,28 +367,6 @@ def _env(task: TerminalTask, stage: TaskStep, image: Image, account: Account, mo
     more = {**task.environment_env, **(task.solution_env if move.with_solution_env else {})}
     own = {"FLIGHTSCHOOL_SEED": str(derive_seed("policy", seed))}
     return {**rooms_env(image, account, more), **own, **({"FLIGHTSCHOOL_STEP": stage.name} if stage.name else {})}
-
-
-def _scripts(task: TerminalTask, policy: TerminalPolicy) -> tuple[str, ...]:
-    """Scripts that will run and that would fetch in vain: the tests', and the solution's when it is the policy."""
-    found: list[str] = []
-    for stage in task.stages:
-        found += [_source(task, stage.tests, stage.test_command[-1])] if stage.test_command else []
-        if policy.name == "oracle" and stage.oracle:
-            found.append(_source(task, stage.solution, stage.oracle[-1]))
-    return tuple(dict.fromkeys(path for path in found if path))
-
-
-def _source(task: TerminalTask, placements: tuple[Placement, ...], target: str) -> str:
-    """The path in the task's folder of what lies at ``target`` once everything is placed."""
-    for placement in reversed(placements):
-        if target == placement.target:
-            return placement.source
-        below = target.removeprefix(f"{placement.target}/")
-        path = f"{placement.source}/{below}"
-        if below != target and Path(task.folder, path).is_file():
-            return path
-    return ""
 
 
 def _details(

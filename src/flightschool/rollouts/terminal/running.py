@@ -1,18 +1,28 @@
-"""Many episodes in task folders: which tasks, in what order, how many at a time."""
+"""Many episodes in task folders: which tasks, in what order, how many at a time, and what is tried again.
+
+A member of a group whose attempt was lost to the infrastructure gets another one under the next number, with the same
+seed: at most two more where a sandbox, a launcher or a disk failed, and at most one more where the task's own build or
+tests did, since only a time-out of theirs may have been the machine's. A member has one result whatever was lost on the
+way, and one that is lost to the end is an infrastructure failure, which no mean counts and no count leaves out.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+import msgspec
 
 from flightschool.digest import derive_seed
 from flightschool.environments.terminal import TerminalTask, UnreadableTask, iter_tasks, read_folder
 from flightschool.environments.terminal.folders import detect_format
 from flightschool.environments.terminal.trees import ImageStore
 from flightschool.errors import InfrastructureError, InputError
+from flightschool.records import Outcome
+from flightschool.rollouts.runner import MAX_INFRA_RETRIES
 from flightschool.rollouts.terminal.policies import TerminalPolicy
 from flightschool.rollouts.terminal.records import Episode, NotRun
 from flightschool.rollouts.terminal.runner import KeepBlob, TerminalRunner
@@ -21,6 +31,9 @@ from flightschool.sandbox import NativeProvider, best_provider
 __all__ = ["Result", "find_tasks", "native_provider", "run_episodes"]
 
 Result: TypeAlias = Episode | NotRun | UnreadableTask
+MAX_RETRIES_OF_FAULTY_TASK: Final = 1
+RETRY_PAUSE_S: Final = 0.2
+"""Before the first; longer before each further one: a host out of processes or disk needs a moment."""
 
 
 def find_tasks(path: Path) -> list[TerminalTask | UnreadableTask]:
@@ -49,6 +62,8 @@ def run_episodes(
 ) -> list[Result]:
     """``num`` episodes over the tasks in turn; tasks repeat once all had theirs. Results in order of the episodes.
 
+    What was lost to the infrastructure is tried again (see above); the lost attempts are in ``Episode.lost``.
+
     Args:
         images: folder in which built images are kept.
         concurrency: episodes at a time; one for each processor where it is None.
@@ -70,8 +85,12 @@ def run_episodes(
             async def attempt(task: TerminalTask, index: int) -> Result:
                 group = f"{policy.name}:{task.id}"
                 own = derive_seed(seed, task.id, index)
+
+                async def again(number: int) -> Episode | NotRun:
+                    return await runner.attempt(task, policy, group=group, index=index, seed=own, number=number)
+
                 try:
-                    return await runner.attempt(task, policy, group=group, index=index, seed=own)
+                    return await _until_not_lost(again)
                 except InputError as error:
                     return UnreadableTask(id=task.id, folder=task.folder, **error.as_dict())
 
@@ -96,6 +115,20 @@ def run_episodes(
             await provider.aclose()
 
     return asyncio.run(run_all())
+
+
+async def _until_not_lost(attempt: Callable[[int], Awaitable[Episode | NotRun]]) -> Episode | NotRun:
+    """Attempts under numbers from 0, until one is no infrastructure failure or the rule above allows no more."""
+    lost: list[Episode] = []
+    while True:
+        result = await attempt(len(lost))
+        if not isinstance(result, Episode):
+            return result
+        most = MAX_RETRIES_OF_FAULTY_TASK if result.faulty_task else MAX_INFRA_RETRIES
+        if result.attempt.outcome is not Outcome.INFRA_FAILURE or len(lost) >= most:
+            return msgspec.structs.replace(result, lost=tuple(lost))
+        lost.append(result)
+        await asyncio.sleep(RETRY_PAUSE_S * len(lost))
 
 
 async def native_provider() -> NativeProvider:

@@ -136,8 +136,9 @@ def test_terminal_bench_1(sample: Sample) -> None:
 
 def test_terminal_bench_1_with_keystrokes_and_another_parser(sample: Sample) -> None:
     task = read_folder(sample("bench_one_other_parser"))
-    assert (task.verdict_source, task.oracle) == (VerdictSource.UNKNOWN_PARSER, ())
-    assert [note.where for note in task.notes] == ["solution.yaml", "task.yaml: parser_name"]
+    assert (task.verdict_source, task.oracle) == (VerdictSource.UNKNOWN_PARSER, ("bash", "/oracle/solution.sh"))
+    assert [(place.source, place.target) for place in task.solution] == [("solution.yaml", "/oracle/solution.sh")]
+    assert [note.where for note in task.notes] == ["task.yaml: parser_name"]
 
 
 @pytest.mark.parametrize(
@@ -182,6 +183,13 @@ BROKEN: list[tuple[dict[str, str], str]] = [
     ({**BENCH, "task.yaml": "instruction: ''\n"}, "no instruction"),
     ({**BENCH, "task.yaml": "instruction: &a x\nmore: *a\n"}, "an alias"),
     ({**BENCH, "task.yaml": "instruction: x\nmax_agent_timeout_sec: -1\n"}, "max_agent_timeout_sec"),
+    ({**BENCH, "solution.yaml": ""}, "no list of keystrokes"),
+    ({**BENCH, "solution.yaml": "command: ls\n"}, "no list of keystrokes"),
+    ({**BENCH, "solution.yaml": "- ls\n"}, "entry 1 is no table"),
+    ({**BENCH, "solution.yaml": "- {command: ls}\n- {block: true}\n"}, "entry 2"),
+    ({**BENCH, "solution.yaml": "- {command: yes}\n"}, "command is True"),
+    ({**BENCH, "solution.yaml": "- {command: ls, block: 1}\n"}, "block is 1"),
+    ({**BENCH, "solution.yaml": "- {command: ls, min_timeout_sec: .nan}\n"}, "min_timeout_sec is nan"),
     ({**BENCH, "docker-compose.yaml": "services: {client: {build: ../..}}\n"}, "leaves the task"),
     ({**BENCH, "docker-compose.yaml": "x: 1\n"}, "no services"),
     ({"task.yaml": "instruction: x\n", "run-tests.sh": ""}, "no environment"),

@@ -19,6 +19,7 @@ from flightschool.digest import digest
 from flightschool.environments.terminal.building import build_files, plan_build
 from flightschool.environments.terminal.contents import Contents, list_contents
 from flightschool.environments.terminal.fetching import Fetch, fetches_of_script
+from flightschool.environments.terminal.keystrokes import SOLUTION_KEYS, typed_text
 from flightschool.environments.terminal.plan_records import BuildPlan, Need, Obstacle, Readiness, RunStep
 from flightschool.environments.terminal.records import TerminalTask
 from flightschool.environments.terminal.trees.accounts import find_account
@@ -123,9 +124,14 @@ class ImageStore:
         for script in scripts:
             try:
                 text = contents.read_text(script)
+                text = typed_text(text) if script == SOLUTION_KEYS else text
             except InputError:  # no text, so no script that a shell would read
                 continue
             yield from ((script, fetch) for fetch in fetches_of_script(text, {}))
+
+    async def has_python(self, image: Image) -> bool:
+        """Whether an image has a Python that scripts find by its name."""
+        return bool((await self._base(image.base.image)).presence.python)
 
     def stand_ins(self, image: Image) -> ReadOnlyMount:
         """The mount that every sandbox of an image has."""
