@@ -70,7 +70,7 @@ def run_job(
     store, reward = space.store, OutcomeReward(settings.reward)
     keep_reward(store, reward)
     environment, collected = collect(space, settings.environment, tell)
-    audits = audit(store, environment, reward, tell)
+    audits = audit(store, environment, reward, tell, data=space.data)
     frozen = freeze(store, environment, settings.suite, settings.seed, tell)
     canaries = canary_tasks(store, environment, frozen, settings.canaries, tell)
     found = candidates(store, environment, frozen, settings.waiver, canaries)

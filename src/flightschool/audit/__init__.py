@@ -16,7 +16,8 @@ from flightschool.audit.gate import (
     save_folder_audit,
 )
 from flightschool.audit.probes import REQUIRED
-from flightschool.audit.records import ProbeReport
+from flightschool.audit.records import ProbeReport, TaskReports
+from flightschool.audit.resuming import open_journal
 from flightschool.audit.verdicts import environment_wide, verdict_of
 from flightschool.audit.viewing import view_environment
 
@@ -26,9 +27,11 @@ __all__ = [
     "FolderTask",
     "ProbeReport",
     "Progress",
+    "TaskReports",
     "audit_environment",
     "environment_wide",
     "folder_audits",
+    "open_journal",
     "require_sound",
     "require_sound_folders",
     "save_audits",

@@ -3,12 +3,16 @@
 Order: task by task through the probes of single tasks; then, in batches, the evidence is judged once more in a
 separate process (invariant 4); last the ceiling over all tasks. A probe that raises leaves its task ``unaudited``
 and the audit goes on, since one broken task must not hide the others' defects.
+
+What was found about a task is kept in a journal once its batch was judged again, so that a run that was killed goes on.
+The ceiling needs all tasks and is computed at the end, from what is kept.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -16,11 +20,12 @@ from functools import partial
 import msgspec
 
 from flightschool.audit.examination import PLAY_S, Examination, Examiner, Play
+from flightschool.audit.journal import Lines
 from flightschool.audit.limits import OutOfTimeError, time_limit
 from flightschool.audit.mends import mend_of
 from flightschool.audit.neighbourhood import Neighbourhood
 from flightschool.audit.probes import PROBES, REQUIRED, ceiling, flake, regrade
-from flightschool.audit.records import ProbeReport
+from flightschool.audit.records import ProbeReport, TaskReports
 from flightschool.audit.verdicts import verdict_of, verifier_digest
 from flightschool.protocols import Environment, RewardComposition
 from flightschool.records import AuditVerdict, Finding, JudgeCheck, Severity, Task, TaskAudit
@@ -34,6 +39,8 @@ Progress = Callable[[int, int], None]
 
 BATCH_SIZE = 64
 """Tasks whose evidence is held until it is judged again; bounds the states in memory."""
+BATCH_S = 10.0
+"""Seconds after which a batch that is examined here is judged again and kept, however small it is."""
 
 
 def audit_environment(
@@ -46,6 +53,7 @@ def audit_environment(
     separate_process: bool = True,
     num_workers: int = 1,
     repeats: int = 20,
+    journal: Lines[TaskReports] | None = None,
 ) -> tuple[TaskAudit, ...]:
     """Audit tasks of an environment.
 
@@ -54,11 +62,12 @@ def audit_environment(
         composition: makes the rewards that training will believe.
         tasks: only these (all by default); what surrounds them is still the whole environment.
         seed: which siblings, mutants and random policies are tried.
-        progress: told after each batch of tasks.
+        progress: told of each task, or of each batch of them where examiners work side by side.
         separate_process: judge again in a separate process; without it no task can be called sound.
         num_workers: examiners side by side, as forked processes; call with 1 where threads of others hold locks.
         repeats: plays of each reference solution, at least 2; after n that agree the flake rate lies below
             1 − 0.05^(1/n) with 95 % confidence.
+        journal: tasks whose reports are there already are not examined again; new reports go into it.
 
     Returns:
         One audit a task, in the order of the tasks.
@@ -66,18 +75,38 @@ def audit_environment(
     chosen = tuple(environment.tasks() if tasks is None else tasks)
     neighbourhood = Neighbourhood(environment, seed)
     desk = _Desk(environment, composition, neighbourhood, seed, separate_process, max(2, repeats))
-    reports: dict[str, list[ProbeReport]] = {task.id: [] for task in chosen}
-    habits: dict[str, ceiling.HabitPasses] = {}
-    num_done = 0
-    for batch in _examined(desk, chosen, num_workers):
-        for task_id, found in batch.reports.items():
-            reports[task_id] += found
-        habits.update(batch.habits)
-        num_done += len(batch.reports)
-        if progress is not None:
-            progress(num_done, len(chosen))
-    _ceiling(habits, neighbourhood, environment, reports)
+    keys = {task.id: f"{task.digest} {verifier_digest(neighbourhood.references.get(task.id))}" for task in chosen}
+    found: dict[str, TaskReports] = {}
+    if journal is not None:
+        found = {task.id: kept for task in chosen if (kept := journal.find(keys[task.id])) is not None}
+    count = _Count(len(found), len(chosen), progress)
+    for batch in _examined(desk, [task for task in chosen if task.id not in found], num_workers, count):
+        for one in batch:
+            found[one.task] = one
+            if journal is not None:
+                journal.add(keys[one.task], one)
+        count.is_now(len(found))
+    reports = {task.id: list(found[task.id].reports) for task in chosen}
+    _ceiling([found[task.id] for task in chosen], neighbourhood, environment, reports)
     return tuple(_audit(task, environment, neighbourhood, reports[task.id], desk.repeats) for task in chosen)
+
+
+class _Count:
+    """Tells of each task that was examined here, and of batches that others examined."""
+
+    def __init__(self, num_done: int, num_tasks: int, progress: Progress | None) -> None:
+        self._num_tasks = num_tasks
+        self._progress = progress
+        self._num_done = -1
+        self.is_now(num_done)
+
+    def one_more(self) -> None:
+        self.is_now(self._num_done + 1)
+
+    def is_now(self, num_done: int) -> None:
+        if num_done != self._num_done and self._progress is not None:
+            self._progress(num_done, self._num_tasks)
+        self._num_done = num_done
 
 
 @dataclass(frozen=True)
@@ -92,23 +121,21 @@ class _Desk:
     repeats: int
 
 
-@dataclass
-class _Batch:
-    """What the probes of single tasks found in one batch."""
-
-    reports: dict[str, list[ProbeReport]]
-    habits: dict[str, ceiling.HabitPasses]
-
-
 _shared: list[_Desk] = []
 """The desk that forked examiners inherit: environments hold code and open databases, which do not travel by pickle."""
 
 
-def _examined(desk: _Desk, chosen: Sequence[Task], num_workers: int) -> Iterator[_Batch]:
+def _examined(
+    desk: _Desk, chosen: Sequence[Task], num_workers: int, count: _Count
+) -> Iterator[tuple[TaskReports, ...]]:
     """Batches in the order of the tasks, examined here or by forked examiners side by side."""
     batches = [chosen[start : start + BATCH_SIZE] for start in range(0, len(chosen), BATCH_SIZE)]
     if num_workers < 2 or len(batches) < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        yield from (_examine_batch(desk, batch) for batch in batches)
+        num_done = 0
+        while num_done < len(chosen):
+            batch = _examine_batch(desk, chosen[num_done : num_done + BATCH_SIZE], count, BATCH_S)
+            num_done += len(batch)
+            yield batch
         return
     _shared.append(desk)
     try:
@@ -119,27 +146,42 @@ def _examined(desk: _Desk, chosen: Sequence[Task], num_workers: int) -> Iterator
         _shared.pop()
 
 
-def _examine_inherited(batch: Sequence[Task]) -> _Batch:
+def _examine_inherited(batch: Sequence[Task]) -> tuple[TaskReports, ...]:
     return _examine_batch(_shared[-1], batch)
 
 
-def _examine_batch(desk: _Desk, batch: Sequence[Task]) -> _Batch:
-    found = _Batch(reports={task.id: [] for task in batch}, habits={})
+def _examine_batch(
+    desk: _Desk, batch: Sequence[Task], count: _Count | None = None, within_s: float | None = None
+) -> tuple[TaskReports, ...]:
+    """Examine tasks, at least one; with ``within_s`` no further one is begun after so many seconds."""
+    began = time.monotonic()
+    reports: dict[str, list[ProbeReport]] = {}
+    habits: dict[str, dict[str, bool]] = {}
     evidence: list[tuple[str, Play]] = []
     examiner = Examiner(desk.environment, desk.composition)
     grader = SeparateGrader(pass_env=_keys_of_judges(desk.neighbourhood, batch), more_env=regrade.ELSEWHERE)
     try:
         for task in batch:
-            exam = _examine(task, examiner, desk, found.reports[task.id])
+            if reports and within_s is not None and time.monotonic() - began > within_s:
+                break
+            exam = _examine(task, examiner, desk, reports.setdefault(task.id, []))
             if exam is not None:
-                found.habits[task.id] = (task.stratum, exam.habit_passes)
+                habits[task.id] = exam.habit_passes
                 evidence += _evidence(exam)
+            if count is not None:
+                count.one_more()
         if desk.separate_process:
-            _regrade(grader, evidence, desk.neighbourhood, found.reports)
+            _regrade(grader, evidence, desk.neighbourhood, reports)
     finally:
         grader.close()
         examiner.close()
-    return found
+    return tuple(
+        TaskReports(
+            task=task.id, stratum=task.stratum, reports=tuple(reports[task.id]), habit_passes=habits.get(task.id)
+        )
+        for task in batch
+        if task.id in reports
+    )
 
 
 def _keys_of_judges(neighbourhood: Neighbourhood, batch: Sequence[Task]) -> tuple[str, ...]:
@@ -202,11 +244,12 @@ def _regrade(
 
 
 def _ceiling(
-    habits: Mapping[str, ceiling.HabitPasses],
+    examined: Sequence[TaskReports],
     neighbourhood: Neighbourhood,
     environment: Environment,
     reports: dict[str, list[ProbeReport]],
 ) -> None:
+    habits = {one.task: (one.stratum, one.habit_passes) for one in examined if one.habit_passes is not None}
     found = ceiling.findings(list(habits.values()), environment.strata)
     for task_id, (stratum, passes) in habits.items():
         finding = found.get(stratum)

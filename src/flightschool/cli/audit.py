@@ -36,9 +36,13 @@ def audit(
     seed: int = typer.Option(0, "--seed", help="Seed of the mutants and random policies."),
     static: bool = typer.Option(False, "--static", help="Only read, run nothing; then no task is sound."),
     fix: Path | None = typer.Option(None, "--fix", help="Write repaired copies of task folders here, audited again."),
+    admit: Path | None = typer.Option(None, "--admit", help="Write the list of task folders that may train here."),
+    waive: list[str] = typer.Option([], "--waive", help="This task trains though it is not sound; may be repeated."),
+    reason: str = typer.Option("", "--reason", help="Why tasks are waived, or a flaw of the pool; logged."),
+    report: Path | None = typer.Option(None, "--report", help="Write findings and evidence as an HTML page here."),
     repeats: int = typer.Option(20, "--repeats", min=1, help="Plays of each reference solution."),
     fresh: bool = typer.Option(
-        False, "--fresh/--resume", help="Audit folders anew instead of going on after those finished earlier."
+        False, "--fresh/--resume", help="Audit anew instead of going on after what was finished earlier."
     ),
 ) -> None:
     """Audit the reward of every task; ends with 1 when any task is not sound.
@@ -49,14 +53,8 @@ def audit(
 
     folders = [path for path in paths if _is_folder(path)]
     if not folders and len(paths) == 1:
-        if fix is not None:
-            raise InputError(
-                "the checks of an environment are not rewritten",
-                where="--fix",
-                expected="folders of tasks",
-                mend="leave the option out; each finding proposes its mend",
-            )
-        _audit_environment(paths[0], task, seed, repeats, static)
+        _refuse_options_of_folders(fix, admit, waive, reason)
+        _audit_environment(paths[0], task, seed=seed, repeats=repeats, static=static, fresh=fresh, report=report)
         return
     if len(folders) < len(paths):
         raise InputError(
@@ -69,17 +67,58 @@ def audit(
         raise InputError(
             "tasks of folders are named by their paths", where="--task", expected="paths", mend="name the folders"
         )
+    from flightschool.cli.audit_admitting import Admitting
     from flightschool.cli.audit_folders import audit_folders_verb
 
-    audit_folders_verb(folders, static=static, fix=fix, repeats=repeats, fresh=fresh, seed=seed)
+    admitting = Admitting(file=admit, waive=tuple(waive), reason=reason)
+    audit_folders_verb(
+        folders,
+        static=static,
+        fix=fix,
+        repeats=repeats,
+        fresh=fresh,
+        seed=seed,
+        admitting=admitting,
+        report=report,
+    )
+
+
+def _refuse_options_of_folders(fix: Path | None, admit: Path | None, waive: Sequence[str], reason: str) -> None:
+    from flightschool.errors import InputError
+
+    if fix is not None:
+        raise InputError(
+            "the checks of an environment are not rewritten",
+            where="--fix",
+            expected="folders of tasks",
+            mend="leave the option out; each finding proposes its mend",
+        )
+    if admit is not None or waive or reason:
+        raise InputError(
+            "tasks of an environment pass the gate when they train",
+            where="--admit, --waive, --reason",
+            expected="folders of tasks",
+            mend="leave the options out; the table [waiver] of a training lets tasks train against the audit's advice",
+        )
 
 
 def _is_folder(path: str) -> bool:
     return is_path(path) and not is_url(path) and not path.partition("?")[0].endswith(".py")
 
 
-def _audit_environment(environment: str, task: Sequence[str], seed: int, repeats: int, static: bool) -> None:
-    from flightschool.audit import audit_environment, save_audits, view_environment
+def _audit_environment(
+    environment: str,
+    task: Sequence[str],
+    *,
+    seed: int,
+    repeats: int,
+    static: bool,
+    fresh: bool,
+    report: Path | None,
+) -> None:
+    from flightschool.audit import audit_environment, open_journal, save_audits, view_environment
+    from flightschool.cli.audit_folders import data_folder
+    from flightschool.cli.audit_report import write_page_of
     from flightschool.records import AuditVerdict
     from flightschool.verification import current_reward
 
@@ -90,27 +129,45 @@ def _audit_environment(environment: str, task: Sequence[str], seed: int, repeats
     if static:
         audits = view_environment(world, tasks, seed)
     else:
+        journal = open_journal(
+            data_folder(space), world, reward, repeats=repeats, seed=seed, source=_source(environment), fresh=fresh
+        )
         with output.progress(f"auditing {world.name}", len(tasks)) as bar:
             audits = audit_environment(
-                world, composition=reward, tasks=tasks, seed=seed, progress=bar.tick, repeats=repeats
+                world,
+                composition=reward,
+                tasks=tasks,
+                seed=seed,
+                progress=bar.at,
+                repeats=repeats,
+                journal=journal,
             )
-    if space is not None:
-        if not static:  # what only was looked at must not replace what was played
+        if space is not None:  # what only was looked at must not replace what was played
             save_audits(space.store, audits)
+        journal.forget()
+    if space is not None:
         space.close()
     counts = Counter(found.verdict.value for found in audits)
     _tell(audits, counts)
+    rows = [_row(found, environment) for found in audits]
+    write_page_of(report, environment, rows, was_run=not static)
     told = {verdict.value: counts[verdict.value] for verdict in AuditVerdict if counts[verdict.value]}
     output.finish(
         {
             "env": world.name,
             "env_digest": world.digest,
-            "tasks": [_row(found, environment) for found in audits],
+            "tasks": rows,
             "counts": told,
             "summary": {"num_tasks": len(audits), "verdicts": told},
         },
         fell_short=any(found.verdict is not AuditVerdict.SOUND for found in audits),
     )
+
+
+def _source(environment: str) -> str:
+    """What names an environment and its code as it is now: a module that was edited is audited anew."""
+    path = Path(environment.partition("?")[0])
+    return f"{environment} {path.stat().st_mtime_ns}" if is_path(environment) and path.is_file() else environment
 
 
 def _row(found: TaskAudit, environment: str) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flightschool.cli import output
+from flightschool.cli.audit_admitting import Admitting
+from flightschool.cli.audit_report import write_page_of
 from flightschool.cli.references import existing_path, workspace_if_any
 from flightschool.cli.rollout_folders import CACHE_NAME
 
@@ -19,13 +21,21 @@ if TYPE_CHECKING:
     from flightschool.environments.terminal import TerminalTask, UnreadableTask
     from flightschool.store import Workspace
 
-__all__ = ["audit_folders_verb", "audit_row"]
+__all__ = ["audit_folders_verb", "audit_row", "data_folder"]
 
 MOST_SHOWN = 40
 
 
 def audit_folders_verb(
-    paths: Sequence[str], *, static: bool, fix: Path | None, repeats: int, fresh: bool, seed: int
+    paths: Sequence[str],
+    *,
+    static: bool,
+    fix: Path | None,
+    repeats: int,
+    fresh: bool,
+    seed: int,
+    admitting: Admitting,
+    report: Path | None,
 ) -> None:
     """Audit the tasks of folders, and finish the verb.
 
@@ -36,6 +46,8 @@ def audit_folders_verb(
         repeats: plays of each reference.
         fresh: forget what was finished earlier.
         seed: of the plays.
+        admitting: what is to be listed as fit to train on.
+        report: file for a page; None: none is wanted.
     """
     from flightschool.audit import save_folder_audit
     from flightschool.audit.terminal.auditing import audit_folders
@@ -44,7 +56,8 @@ def audit_folders_verb(
     for path in paths:
         _check(path)
     space = workspace_if_any()
-    data = _data(space)
+    admitting.check(static=static, in_workspace=space is not None)
+    data = data_folder(space)
     name = journal_name("\n".join(str(Path(path).resolve()) for path in paths))
     mode = "read" if static else f"run {repeats} {seed}"
     journal = Journal(data / "audits" / name, mode, fresh=fresh)
@@ -60,7 +73,7 @@ def audit_folders_verb(
         def on_audit(audit: FolderAudit) -> None:
             rows.append(audit_row(audit))
             verdicts[audit.verdict.value] += 1
-            if space is not None:
+            if space is not None and not static:  # what only was read must not replace what was run
                 save_folder_audit(space.store, audit)
             slim = [msgspec.structs.replace(found, script="") for found in audit.findings]
             slims.append(msgspec.structs.replace(audit, findings=tuple(slim)))
@@ -79,17 +92,20 @@ def audit_folders_verb(
         )
     if fix is not None:
         _fix(fix, mended, rows, data, static, repeats, seed)
+    _tell(rows, verdicts)
+    admitted = admitting.admit(", ".join(paths), slims, space)
     if space is not None:
         space.close()
-    _tell(rows, verdicts)
-    summary = {
+    summary: dict[str, Any] = {
         "num_tasks": len(rows),
         "verdicts": dict(sorted(verdicts.items())),
         "num_episodes": sum(row["num_episodes"] for row in rows),
         "wall_s": sum(row["wall_s"] for row in rows),
         "families": _families(slims),
     }
-    output.finish({"tasks": rows, "summary": summary}, fell_short=set(verdicts) != {"sound"})
+    write_page_of(report, ", ".join(paths), rows, was_run=not static, families=summary["families"])
+    told = {"tasks": rows, "summary": summary, **({} if admitted is None else {"admitted": admitted})}
+    output.finish(told, fell_short=set(verdicts) != {"sound"})
 
 
 def _check(path: str) -> None:
@@ -107,7 +123,7 @@ def _tasks(paths: Sequence[str]) -> Iterator[TerminalTask | UnreadableTask]:
         yield from iter_tasks(Path(path))
 
 
-def _data(space: Workspace | None) -> Path:
+def data_folder(space: Workspace | None) -> Path:
     """Where images and finished audits are kept: with the workspace's data, else in the user's cache."""
     if space is not None:
         return space.data

@@ -18,6 +18,7 @@ from flightschool.errors import GateError, NotFoundError
 
 if TYPE_CHECKING:
     from flightschool.evaluation import Comparison, EvaluationRun
+    from flightschool.governance import KnownError
     from flightschool.store import Workspace
 
 __all__ = ["register"]
@@ -83,6 +84,7 @@ def compare(
     """
     from flightschool.evaluation import compare as pair
     from flightschool.evaluation import load_design, load_run, require_design
+    from flightschool.governance import known_error
 
     with workspace() as space:
         asked = Asked(perturb=perturb, repeats=repeats, temperature=temperature, seed=seed)
@@ -109,10 +111,14 @@ def compare(
         before, after = found(baseline), found(candidate)
         _require_suite(suite, before, after)
         alpha = None if opened is None else judge_alpha(space, opened[1], opened[0], (before, after))
-        comparison = pair(before, after, level=1 - ERROR / candidates, judge_alpha=alpha)
+        known = known_error(space.store, before.environment_digest)
+        error = None if known is None else (known.rho0, known.rho1)
+        comparison = pair(before, after, level=1 - ERROR / candidates, judge_alpha=alpha, error=error)
     _tell_comparison(comparison)
+    if known is not None:
+        output.say(_told_error(comparison, known))
     output.finish(
-        {**msgspec.to_builtins(comparison)},
+        {**msgspec.to_builtins(comparison), "verifier_error": known},
         fell_short=comparison.winner == "baseline" or not comparison.reliable,
     )
 
@@ -134,6 +140,18 @@ def _require_suite(name: str, *runs: EvaluationRun) -> None:
                 expected=f"an evaluation on {name}",
                 mend=f"name the other suite; or see flightschool eval equate {run.id} … for two versions of one suite",
             )
+
+
+def _told_error(comparison: Comparison, known: KnownError) -> str:
+    """What the verifier's errors, as far as people have measured them, do to the headline."""
+    told = (
+        f"by {known.num_reviewed} reviewed attempts (sheet {known.sheet}) the verifier passes wrong work with "
+        f"{known.rho0.value:.3f} and refuses right work with {known.rho1.value:.3f}: "
+    )
+    found = next((one for one in comparison.differences if one.name == "success_corrected/weighted"), None)
+    if found is None:
+        return told + "its verdict holds no signal, and no difference can be freed of that"
+    return told + f"freed of that, success differs by {found.diff:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
 
 
 def _tell_comparison(comparison: Comparison) -> None:

@@ -22,6 +22,7 @@ from flightschool.errors import FlightschoolError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.progress import Progress, TaskID
 
 __all__ = ["SCHEMA", "Output", "current", "finish", "plain", "progress", "say", "session", "table"]
 
@@ -127,12 +128,17 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
 class Ticker:
     """One progress bar; ``tick`` moves it."""
 
-    def __init__(self, advance: Any) -> None:
-        self._advance = advance
+    def __init__(self, bar: Progress, task: TaskID) -> None:
+        self._bar = bar
+        self._task = task
 
     def tick(self, *_: object) -> None:
         """One more item is done. Takes and ignores anything, so that it serves as a callback."""
-        self._advance()
+        self._bar.advance(self._task)
+
+    def at(self, num_done: int, total: int) -> None:
+        """So many of so many are done."""
+        self._bar.update(self._task, completed=num_done, total=total)
 
 
 @contextlib.contextmanager
@@ -144,7 +150,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Ticker]:
     console = _current.console
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(plain(what), total=total)
-        yield Ticker(lambda: bar.advance(task))
+        yield Ticker(bar, task)
 
 
 def show_error(error: FlightschoolError) -> None:

@@ -11,6 +11,10 @@ would come out again:
   detectable effect is small enough).
 
 What is not reliable names no winner.
+
+Where reviews have measured how often the verifier is wrong, ``success_corrected`` stands beside ``success``: the
+difference of the shares of right work. The headline stays what was seen: errors that are alike on both sides turn no
+sign.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import msgspec
 
 from flightschool.errors import GateError
 from flightschool.evaluation.metrics import (
+    CORRECTED,
     METRICS,
     TRAFFIC_SCOPES,
     WEIGHTED,
@@ -35,8 +40,17 @@ from flightschool.evaluation.metrics import (
 )
 from flightschool.evaluation.records import Comparison, Difference, EvaluationItem, EvaluationRun
 from flightschool.evaluation.rules import MOST_MISSING
-from flightschool.evaluation.summary import NUM_RESAMPLES, present_shares
-from flightschool.statistics import Interval, McNemar, e_value, mcnemar_exact, paired_bootstrap, sign_agreement
+from flightschool.evaluation.summary import NUM_RESAMPLES, informs, present_shares
+from flightschool.statistics import (
+    Interval,
+    McNemar,
+    corrected_difference,
+    corrected_rate,
+    e_value,
+    mcnemar_exact,
+    paired_bootstrap,
+    sign_agreement,
+)
 
 __all__ = [
     "LEAST_AGREEMENT",
@@ -70,6 +84,7 @@ def compare(
     seed: int = 0,
     level: float = 0.95,
     judge_alpha: float | None = None,
+    error: tuple[Interval, Interval] | None = None,
 ) -> Comparison:
     """Compare two runs.
 
@@ -79,6 +94,8 @@ def compare(
         seed: seed of the resampling.
         level: nominal coverage of the intervals; 1 − .05 / m for the best of m candidates.
         judge_alpha: agreement of the judge with people, where a judge grades (``judging.judged``); NaN: not known.
+        error: (ρ0, ρ1) of the verifier, from reviews of attempts under the same checks: with them
+            ``success_corrected`` stands beside ``success`` in every scope.
 
     Raises:
         GateError: other suites, environments, graders, weather, seeds or repeats; or too many items without a grade.
@@ -94,7 +111,10 @@ def compare(
             if len(members) > 1 and scope in scopes_after:  # one side may not know what it cost
                 pair = (members, scopes_after[scope])
                 luck = _rerun_error(first, second, metric, scope, before.weights)
-                differences.append(_difference(metric, scope, pair, before.weights, seed, level, luck))
+                difference = _difference(metric, scope, pair, before.weights, seed, level, luck)
+                differences.append(difference)
+                if metric.name == "success" and error is not None and informs(error):
+                    differences.append(_corrected(difference, scope, error, level))
     headline = next((d for d in differences if d.name == HEADLINE), None)
     if headline is None:
         raise GateError(
@@ -163,6 +183,32 @@ def _difference(
         sign_agreement=again,
         reliable=reliable,
         winner=_winner(metric, interval) if reliable else None,
+    )
+
+
+def _corrected(seen: Difference, scope: str, error: tuple[Interval, Interval], level: float) -> Difference:
+    """A difference of success freed of the verifier's errors: no less sure of its sign than what was seen."""
+
+    def interval(value: float, low: float, high: float) -> Interval:
+        return Interval(value=value, low=low, high=high, num_items=seen.num_pairs, method="paired", level=level)
+
+    found = corrected_difference(interval(seen.diff, seen.low, seen.high), *error)
+    before, after = (corrected_rate(interval(rate, rate, rate), *error).value for rate in (seen.before, seen.after))
+    mde = _minimal_detectable(found)
+    claimed = found.excludes(0.0)
+    settled = seen.sign_agreement >= LEAST_AGREEMENT if claimed else mde <= WORTH_OF_A_RATE
+    reliable = seen.num_families >= LEAST_FAMILIES and settled
+    return msgspec.structs.replace(
+        seen,
+        name=f"{CORRECTED.name}/{scope}",
+        before=before,
+        after=after,
+        diff=found.value,
+        low=found.low,
+        high=found.high,
+        mde=mde,
+        reliable=reliable,
+        winner=_winner(CORRECTED, found) if reliable else None,
     )
 
 

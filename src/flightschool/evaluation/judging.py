@@ -1,29 +1,27 @@
 """What people say of a judge's grades: how far it agrees with them, and the success rate freed of its errors.
 
 Labels come from review sheets whose target is the evaluation (``flightschool review list EVAL-ID``). Three numbers
-follow: Krippendorff's alpha, which gates decisions (see ``comparison``); success by prediction-powered inference; and
-by Rogan and Gladen's correction. Both corrections speak of the attempts of this evaluation, weighing each the same; the
-sampling of tasks is in the interval of the evaluation itself.
+follow: Krippendorff's alpha, which gates decisions (see ``comparison``); success by prediction-powered inference
+(``statistics.right_share``); and by Rogan and Gladen's correction (``statistics.corrected_rate``). Both weigh each
+attempt of this evaluation the same; the sampling of tasks is in the interval of the evaluation itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 from flightschool.evaluation.records import EvaluationRun
-from flightschool.governance import ReviewRates, ReviewSheet, labels_of, review_rates, settled, sheets_of
+from flightschool.governance import ReviewRates, ReviewSheet, labels_of, review_rates, reviewed_of, settled, sheets_of
 from flightschool.protocols import Environment, Store
 from flightschool.records import CheckRule, JudgeCheck, Record, Suite
 from flightschool.statistics import (
     Interval,
-    LabelledCell,
     VerifierError,
     blaker,
+    corrected_rate,
     krippendorff_alpha,
-    rectified_mean,
-    rogan_gladen_interval,
+    right_share,
 )
 from flightschool.verification import rules_in
 
@@ -87,10 +85,7 @@ def judged(store: Store, run: EvaluationRun, *, level: float = 0.95) -> Judged:
     labels = labels_of(store, sheet.name)
     said = {attempt: word for attempt, word in settled(labels).items() if word and attempt in graded}
     rates = review_rates(sheet, labels, level=level)
-    tight = 1 - (1 - level) / 3  # three intervals meet in one correction
-    strict = review_rates(sheet, labels, level=tight).error
-    cells = _cells(sheet, said)
-    whole = bool(cells) and all(cell.num_labelled for cell in cells)
+    whole = bool(said) and not rates.num_unspoken
     return Judged(
         run=run.id,
         sheets=tuple(one.name for one in sheets),
@@ -98,10 +93,8 @@ def judged(store: Store, run: EvaluationRun, *, level: float = 0.95) -> Judged:
         alpha=_alpha(graded, said),
         error=rates.error,
         as_graded=as_graded,
-        prediction_powered=rectified_mean(cells, level) if whole else None,
-        rogan_gladen=None
-        if not whole or strict is None
-        else rogan_gladen_interval(blaker(sum(graded.values()), len(graded), tight), strict, level),
+        prediction_powered=right_share(reviewed_of(sheet, labels), level=level, seed=sheet.seed) if whole else None,
+        rogan_gladen=_rogan_gladen(as_graded, rates.error) if whole else None,
         num_unspoken=rates.num_unspoken,
         notes=tuple(_notes(sheets, rates, whole)),
     )
@@ -122,24 +115,11 @@ def _alpha(graded: dict[str, bool], said: dict[str, str]) -> float | None:
     return None if math.isnan(alpha) else alpha
 
 
-def _cells(sheet: ReviewSheet, said: dict[str, str]) -> list[LabelledCell]:
-    labelled: Counter[tuple[str, bool]] = Counter()
-    wrong: Counter[tuple[str, bool]] = Counter()
-    for item in sheet.items:
-        word = said.get(item.attempt)
-        if word is not None:
-            key = (item.stratum, item.passed)
-            labelled[key] += 1
-            wrong[key] += (word == "right") != item.passed
-    return [
-        LabelledCell(
-            passed=cell.passed,
-            size=cell.size,
-            num_labelled=labelled[cell.stratum, cell.passed],
-            num_wrong=wrong[cell.stratum, cell.passed],
-        )
-        for cell in sheet.cells
-    ]
+def _rogan_gladen(as_graded: Interval, error: VerifierError | None) -> Interval | None:
+    """None where people saw no right or no wrong work, and where the grades tell nothing."""
+    if error is None or error.rho0 is None or error.rho1 is None or error.rho0.value + error.rho1.value >= 1.0:
+        return None
+    return corrected_rate(as_graded, error.rho0, error.rho1)
 
 
 def _notes(sheets: Sequence[ReviewSheet], rates: ReviewRates, whole: bool) -> list[str]:

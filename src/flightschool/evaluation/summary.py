@@ -29,7 +29,7 @@ from flightschool.statistics import (
     stratified_mean,
 )
 
-__all__ = ["latency", "present_shares", "summarise"]
+__all__ = ["informs", "latency", "present_shares", "summarise"]
 
 NUM_RESAMPLES = 4_000
 """Forty measurements a run; another seed moves a bound by about 3 % of the interval's width."""
@@ -66,9 +66,9 @@ def summarise(
                 continue
             interval = _interval(metric, members, scope, run.weights, seed, level)
             measurements.append(_measurement(metric, scope, interval))
-            if metric.name == "success" and error is not None and _informs(error):
+            if metric.name == "success" and error is not None and informs(error):
                 measurements.append(_measurement(CORRECTED, scope, corrected_rate(interval, *error)))
-    if error is not None and not _informs(error):
+    if error is not None and not informs(error):
         rates = f"ρ0 = {error[0].value:.2f} and ρ1 = {error[1].value:.2f}"
         notes.append(f"by the reviews the verifier says no more than a coin ({rates}): success cannot be corrected")
     succeeded = sum(bool(item.success) for item in run.items)
@@ -86,7 +86,8 @@ def summarise(
     )
 
 
-def _informs(error: tuple[Interval, Interval]) -> bool:
+def informs(error: tuple[Interval, Interval]) -> bool:
+    """Whether a verifier with these (ρ0, ρ1) says more of the work than a coin."""
     return error[0].value + error[1].value < 1.0
 
 

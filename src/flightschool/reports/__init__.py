@@ -1,5 +1,13 @@
 """The offline report: records of what it says, and one HTML file that shows it."""
 
+from flightschool.reports.audit_page import (
+    AuditedFolder,
+    AuditPage,
+    SharedFlaw,
+    ShownFinding,
+    render_audit,
+    write_audit,
+)
 from flightschool.reports.history import HistoryScore, HistoryVersion, history_chart, write_history
 from flightschool.reports.records import (
     AuditedTask,
@@ -17,6 +25,8 @@ from flightschool.reports.records import (
 from flightschool.reports.render import render_report, write_report
 
 __all__ = [
+    "AuditPage",
+    "AuditedFolder",
     "AuditedTask",
     "Control",
     "CurvePoint",
@@ -29,9 +39,13 @@ __all__ = [
     "ReportData",
     "RiskRow",
     "ScanRow",
+    "SharedFlaw",
+    "ShownFinding",
     "StratumRow",
     "history_chart",
+    "render_audit",
     "render_report",
+    "write_audit",
     "write_history",
     "write_report",
 ]

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from flightschool.reports.records import ReportData
 
-__all__ = ["render_report", "write_page", "write_report"]
+__all__ = ["render_report", "template", "write_page", "write_report"]
 
 
 def render_report(data: ReportData) -> str:
     """The page as text. Equal data give equal text; all text in the data is escaped."""
     from flightschool.reports.view import page
 
-    return _template()(page=page(data))
+    return template("report.html.j2")(page=page(data))
 
 
 def write_report(data: ReportData, out: Path) -> None:
@@ -44,7 +44,8 @@ def write_page(text: str, out: Path) -> None:
 
 
 @cache
-def _template() -> Callable[..., str]:
+def template(name: str) -> Callable[..., str]:
+    """What renders a template of this package; text in what it is given is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -54,4 +55,4 @@ def _template() -> Callable[..., str]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render
+    return environment.get_template(name).render

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from flightschool.audit import AuditIndex, audit_environment, require_sound, save_audits
+from flightschool.audit import AuditIndex, audit_environment, open_journal, require_sound, save_audits
 from flightschool.errors import GateError, InputError
 from flightschool.evaluation import Frozen, design_suite, save_design, save_frozen
 from flightschool.evaluation import freeze as take_freeze
@@ -26,19 +27,26 @@ __all__ = ["Admission", "Candidates", "admit", "audit", "candidates", "freeze", 
 
 
 def audit(
-    store: SqlStore, environment: Environment, composition: RewardComposition, tell: Tell, repeats: int = 3
+    store: SqlStore,
+    environment: Environment,
+    composition: RewardComposition,
+    tell: Tell,
+    repeats: int = 3,
+    data: Path | None = None,
 ) -> tuple[TaskAudit, ...]:
     """Audit every task that has no verdict yet as it is now; returns the verdicts of all.
 
     Args:
         repeats: plays of each reference solution; one flaky task among hundreds is found by ``flightschool audit``,
             which plays twenty.
+        data: the workspace's data folder: an audit that is killed goes on from what it kept there.
     """
     tell.station("audit the reward")
     index = AuditIndex(store, environment)
     known = {task.id: found for task in environment.tasks() if (found := index.find(task)) is not None}
     fresh = [task for task in environment.tasks() if task.id not in known]
     if fresh:
+        journal = None if data is None else open_journal(data, environment, composition, repeats=repeats)
         audits = audit_environment(
             environment,
             composition=composition,
@@ -46,8 +54,11 @@ def audit(
             progress=tell.tick,
             num_workers=num_cores(),
             repeats=repeats,
+            journal=journal,
         )
         save_audits(store, audits)
+        if journal is not None:
+            journal.forget()
         known.update((found.task, found) for found in audits)
     verdicts = tuple(known[task.id] for task in environment.tasks())
     counts = Counter(found.verdict for found in verdicts)

@@ -54,7 +54,9 @@ def write_up(
     started: float,
 ) -> JobResult:
     """Write the report and the JSON file beside it; returns what the file holds. ``started``: monotonic clock."""
-    comparisons = {pair.label: compare(pair.before, pair.after, seed=settings.seed) for pair in flown.measured}
+    known = known_error(space.store, environment.digest)
+    error = None if known is None else (known.rho0, known.rho1)
+    comparisons = {p.label: compare(p.before, p.after, seed=settings.seed, error=error) for p in flown.measured}
     data = _report(space, environment, settings, flown, comparisons, commands)
     space.store.put(REPORT_KIND, flown.trained.run, data)
     write_report(data, out)
@@ -106,7 +108,7 @@ def _report(
         commands=tuple(commands),
         notes=(
             *_notes(settings, flown),
-            *_corrected(space, environment, flown),
+            *_corrected(space, environment, flown, comparisons),
             *term_notes(rows, trained_on(space, flown.trained.run)),
             *canary_note(trained_on(space, flown.trained.run), flown.watched.canaries),
         ),
@@ -180,7 +182,9 @@ def _imitated(flown: Flown) -> list[str]:
     ]
 
 
-def _corrected(space: Workspace, environment: Environment, flown: Flown) -> list[str]:
+def _corrected(
+    space: Workspace, environment: Environment, flown: Flown, comparisons: Mapping[str, Comparison]
+) -> list[str]:
     """Success freed of the verifier's errors, where people have reviewed attempts in this environment."""
     known = known_error(space.store, environment.digest)
     if known is None:
@@ -191,6 +195,8 @@ def _corrected(space: Workspace, environment: Environment, flown: Flown) -> list
             found = summarise(run, error=(known.rho0, known.rho1)).measurements
             right = next((one for one in found if one.name == "success_corrected/all"), None)
             told += [f"{pair.label} {when} {right.value:.3f} [{right.low:.3f}, {right.high:.3f}]"] if right else []
+        named = (one for one in comparisons[pair.label].differences if one.name == "success_corrected/all")
+        told += [f"{pair.label} difference {one.diff:+.3f} [{one.low:+.3f}, {one.high:+.3f}]" for one in named]
     return [
         f"By {known.num_reviewed} reviewed attempts (sheet {known.sheet}) the verifier passes wrong work with "
         f"ρ0 = {known.rho0.value:.3f} and refuses right work with ρ1 = {known.rho1.value:.3f}. Success on all tasks of "

@@ -12,7 +12,7 @@ from flightschool.statistics.association import (
     unrestricted,
 )
 from flightschool.statistics.bootstrap import NUM_RESAMPLES, cluster_bootstrap_mean, paired_bootstrap, stratified_mean
-from flightschool.statistics.corrected_rate import corrected_rate, reviewed_rate
+from flightschool.statistics.corrected_rate import corrected_difference, corrected_rate, reviewed_rate
 from flightschool.statistics.exact import (
     FEW_FAILING_CLUSTERS,
     blaker,
@@ -29,13 +29,6 @@ from flightschool.statistics.generalizability import (
     generalizability,
 )
 from flightschool.statistics.interval import Interval
-from flightschool.statistics.judges import (
-    LabelledCell,
-    prediction_powered_mean,
-    rectified_mean,
-    rogan_gladen,
-    rogan_gladen_interval,
-)
 from flightschool.statistics.multiplicity import RankStability, holm, rank_stability
 from flightschool.statistics.process_bias import ProcessBias, process_bias
 from flightschool.statistics.proportions import McNemar, mcnemar_exact, wilson
@@ -88,7 +81,6 @@ __all__ = [
     "Design",
     "Interval",
     "IntraclassCorrelation",
-    "LabelledCell",
     "McNemar",
     "ProcessBias",
     "RankStability",
@@ -105,6 +97,7 @@ __all__ = [
     "clopper_pearson",
     "cluster_bootstrap_mean",
     "cohen_kappa",
+    "corrected_difference",
     "corrected_rate",
     "corrected_reward",
     "cronbach_alpha",
@@ -132,18 +125,14 @@ __all__ = [
     "pass_hat_k",
     "pearson",
     "plan_sequential",
-    "prediction_powered_mean",
     "process_bias",
     "quantile",
     "rank_stability",
     "ranks",
-    "rectified_mean",
     "repeats_for",
     "required_pairs",
     "reviewed_rate",
     "right_share",
-    "rogan_gladen",
-    "rogan_gladen_interval",
     "sign_agreement",
     "signal_posterior",
     "spearman",

@@ -158,7 +158,7 @@ def _judged(task: CorpusTask, audit: FolderAudit) -> Judged:
 
 
 def tell_corpus(judged: Sequence[Judged], digest: str) -> str:
-    """The result as Markdown: figures, verdicts by label, misses and false alarms, time."""
+    """The result as Markdown: figures, verdicts by label, by class, misses and false alarms, time."""
     score = score_corpus(judged)
     told = score.num_flawed - score.num_missed
     kept = score.num_sound - score.num_false
@@ -175,6 +175,8 @@ def tell_corpus(judged: Sequence[Judged], digest: str) -> str:
         _line("the very verdict of the label", score.num_exact, len(judged), score.exact),
         "",
         *_by_label(judged),
+        "",
+        *_by_row(judged),
         "",
         "| task | label | verdict | classes found | what was told |",
         "|---|---|---|---|---|",
@@ -199,6 +201,21 @@ def _by_label(judged: Sequence[Judged]) -> Iterator[str]:
     yield "|---" * (len(verdicts) + 1) + "|"
     for label in labels:
         yield f"| {label} | " + " | ".join(str(counts[label, one] or "·") for one in verdicts) + " |"
+
+
+def _by_row(judged: Sequence[Judged]) -> Iterator[str]:
+    """Each class of the taxonomy: its flawed tasks, and its sound ones (that look like it, or defend against it)."""
+    yield "| row | flawed | told | the label's verdict | sound | left in peace | classes found |"
+    yield "|---|---|---|---|---|---|---|"
+    rows = sorted({row for one in judged for row in one.rows}, key=lambda row: (int(row.rstrip("ab")), row))
+    for row in rows:
+        flawed = [one for one in judged if row in one.rows and one.label != SOUND]
+        sound = [one for one in judged if row in one.rows and one.label == SOUND]
+        classes = dict.fromkeys(name for one in flawed for name in one.classes[:1])
+        told = sum(not one.is_missed for one in flawed)
+        exact = sum(one.verdict == one.label for one in flawed)
+        kept = sum(not one.is_false for one in sound)
+        yield f"| {row} | {len(flawed)} | {told} | {exact} | {len(sound)} | {kept} | {', '.join(classes)} |"
 
 
 def _row(one: Judged) -> str:

@@ -57,6 +57,35 @@ def test_evidence_replays_from_itself_alone_and_a_second_run_goes_on(kit: Any, t
     assert changed["tasks"][1]["digest"] != first["tasks"][1]["digest"], "finished audits are found by digest"
 
 
+def test_only_what_passed_the_gate_is_listed_for_trainers(kit: Any, tmp_path: Path) -> None:
+    """The list that other trainers read: sound folders with their digests; a waiver needs a name, a reason and a log."""
+    kit.write(tmp_path / "tasks/presence", kit.flawed["presence"].files)
+    kit.write(tmp_path / "tasks/sum", kit.clean["sum"].files)
+    words = ["audit", "./tasks", "--repeats", "2", "--admit", "list.json"]
+    code, found = told(words)
+    assert code == 1, "one of them is not sound"
+    listed = json.loads((tmp_path / "list.json").read_text())
+    digests = {row["id"]: row["digest"] for row in found["tasks"]}
+    assert [(one["id"], one["digest"]) for one in listed["tasks"]] == [("sum", digests["sum"])]
+    assert (found["admitted"]["num_tasks"], found["admitted"]["refused"], listed["override"]) == (1, None, None)
+    assert told([*words, "--waive", "presence", "--reason", "a look"])[0] == 2, "there is no log here"
+
+    assert main(["init", "plant", "--json"]) == 0
+    os.chdir("plant")
+    words[1] = "../tasks"
+    assert told([*words, "--waive", "other", "--reason", "a look"])[0] == 2
+    code, found = told([*words, "--waive", "presence", "--reason", "a look"])
+    listed = json.loads(Path("list.json").read_text())
+    assert {one["id"]: one["verdict"] for one in listed["tasks"]} == {"presence": "exploitable", "sum": "sound"}
+    assert (listed["override"]["reason"], listed["override"]["tasks"]) == ("a look", ["presence"])
+    assert "presence (exploitable)" in json.dumps(told(["log", "export"]))
+    Path("list.json").unlink()
+    kit.write(tmp_path / "other/presence", kit.flawed["presence"].files)
+    code, found = told(["audit", "../other", "--repeats", "2", "--admit", "list.json"])
+    assert "1 task(s) are not sound: presence (exploitable)" in found["admitted"]["refused"]["what"]
+    assert not Path("list.json").exists()
+
+
 HURTS = {
     "hangs": "#!/bin/bash\nwhile :; do sleep 1; done\n",
     "forks": "#!/bin/bash\nf() { f | f & }; f; sleep 1; mkdir -p /logs/verifier; echo 0 > /logs/verifier/reward.txt\n",
@@ -73,6 +102,11 @@ def test_a_verifier_that_hurts_is_told_and_the_pool_goes_on(kit: Any, tmp_path: 
     kit.write(tmp_path / "tasks/without-tests", {k: v for k, v in kit.clean["sum"].files.items() if "tests" not in k})
     pipe = kit.write(tmp_path / "tasks/with-a-pipe", kit.clean["sum"].files)
     os.mkfifo(pipe / "environment/pipe")
+    unreadable = kit.write(tmp_path / "tasks/unreadable", kit.clean["sum"].files)
+    (unreadable / "instruction.md").write_bytes(b"\xff\xfe\x00broken")
+    looped = kit.write(tmp_path / "tasks/looped", kit.clean["sum"].files)
+    (looped / "tests/test.sh").unlink()
+    (looped / "tests/test.sh").symlink_to("test.sh")
     kit.write(tmp_path / "tasks/zz-presence", kit.flawed["presence"].files)
     code, found = told(["audit", "./tasks", "--repeats", "2"])
     assert code == 1
@@ -82,6 +116,9 @@ def test_a_verifier_that_hurts_is_told_and_the_pool_goes_on(kit: Any, tmp_path: 
     assert verdicts.pop("with-a-pipe") == "unaudited"
     assert "FIFO" in piped["unaudited_because"]
     assert verdicts.pop("without-tests") in ("unaudited", "broken-oracle")
+    for name in ("unreadable", "looped"):
+        assert verdicts.pop(name) == "unaudited"
+        assert next(row for row in found["tasks"] if row["id"] == name)["unaudited_because"]
     assert set(verdicts.values()) <= {"broken-oracle", "unaudited"}, verdicts
     hanging = next(row for row in found["tasks"] if row["id"] == "hangs")
     assert "did not end within 2 s" in json.dumps(hanging["findings"])

@@ -16,10 +16,11 @@ from flightschool.audit import (
 )
 from flightschool.audit.terminal import FlawFinding, FolderAudit
 from flightschool.audit.verdicts import verifier_digest
+from flightschool.environments import examine
 from flightschool.environments.terminal import TerminalTask
 from flightschool.errors import GateError, InputError
 from flightschool.governance import AuditLog, overrides
-from flightschool.records import AuditVerdict, CheckSpec, Finding, Severity, TaskAudit
+from flightschool.records import AuditVerdict, CheckKind, CheckSpec, DiffCheck, Finding, Severity, TaskAudit
 from flightschool.store import SqlStore
 from flightschool.verification import OutcomeReward
 
@@ -117,6 +118,21 @@ def test_a_task_whose_sealed_side_is_gone_does_not_shut_the_gate_for_the_others(
     del audited.references["copy-bolt-pump"]
     tasks = [audited.task(task_id) for task_id in TASKS]
     assert len(require_sound(store, audited, tasks)) == len(TASKS)
+
+
+def test_what_doing_nothing_passes_does_not_train(price_list: Any, store: SqlStore) -> None:
+    """The tasks that ``env check`` bars are those that the audit accuses, so the gate needs no second list."""
+    unchanged = CheckSpec(id="unchanged", kind=CheckKind.CONSTRAINT, rule=DiffCheck(allowed={}))
+    price_list.recheck("locked-cog", unchanged)
+    assert examine(price_list, None).barred == ("locked-cog",)
+    tasks = [price_list.task("locked-cog"), price_list.task("locked-seal")]
+    audits = audit_environment(price_list, composition=OutcomeReward(), tasks=tasks)
+    save_audits(store, audits)
+    assert [audit.verdict for audit in audits] == [AuditVerdict.EXPLOITABLE, AuditVerdict.SOUND]
+    assert {finding.probe for finding in audits[0].findings} >= {"noop", "stop"}
+    with pytest.raises(GateError, match=r"locked-cog \(exploitable\)"):
+        require_sound(store, price_list, tasks)
+    assert AuditIndex(store, price_list).sound(tasks) == (tasks[1],)
 
 
 # ------------------------------------------------------------------------------------------------ task folders

@@ -30,6 +30,9 @@ def test_environments_speak_the_contract(run: Any, space: Path) -> None:
         ("audit", "./empty"),
         ("audit", "./file.txt"),
         ("audit", "./empty", "--task", "a"),
+        ("audit", "desk", "--admit", "./list.json"),
+        ("audit", "./empty", "--static", "--admit", "./list.json"),
+        ("audit", "./empty", "--reason", "no list is asked for"),
     ],
 )
 def test_wrong_use_is_one_error_with_a_mend(words: tuple[str, ...], run: Any, space: Path) -> None:

@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from flightschool.errors import GateError, InputError
+from flightschool.errors import GateError
 from flightschool.evaluation import compare, design_suite, judged, judges_of, require_design
 from flightschool.governance import ReviewCandidate, add_label, draw_sheet, save_sheet
 from flightschool.records import CheckKind, CheckSpec, JudgeCheck, Reference, StratumShare, Suite
-from flightschool.statistics import LabelledCell, rectified_mean
 from flightschool.store import SqlStore
 from flightschool.testing.miniature import MiniatureEnvironment
 from flightschool.verification import verifier
@@ -99,6 +98,7 @@ def test_labels_give_alpha_errors_and_two_corrections(run_of: Any, store: SqlSto
     assert found.rogan_gladen is not None
     assert found.rogan_gladen.value == pytest.approx(0.54, abs=0.01)
     assert found.rogan_gladen.low < 0.54 < found.rogan_gladen.high
+    assert "squared and added" in found.rogan_gladen.method, "one way to correct a rate, whoever asks"
     assert found.alpha is not None
     assert 0.8 < found.alpha < 1.0
     assert found.error is not None
@@ -111,38 +111,3 @@ def test_nothing_is_corrected_without_labels_in_every_cell(run_of: Any, store: S
     bare = judged(store, run)
     assert (bare.alpha, bare.prediction_powered, bare.num_unspoken) == (None, None, 100)
     assert "nobody has looked" in bare.notes[0]
-
-
-def test_a_rectified_mean_by_hand() -> None:
-    cells = [
-        LabelledCell(passed=True, size=80, num_labelled=20, num_wrong=2),
-        LabelledCell(passed=False, size=20, num_labelled=10, num_wrong=1),
-    ]
-    found = rectified_mean(cells)
-    assert found.value == pytest.approx(0.74)
-    assert 0.6 < found.low < 0.74 < found.high < 0.88
-    census = rectified_mean([LabelledCell(passed=True, size=50, num_labelled=50, num_wrong=5)])
-    assert (census.low, census.value, census.high) == pytest.approx((0.9, 0.9, 0.9))
-    spotless = rectified_mean([LabelledCell(passed=True, size=1000, num_labelled=30, num_wrong=0)])
-    assert spotless.low < 0.99  # thirty right of thirty leave doubt
-    with pytest.raises(InputError, match="no labels"):
-        rectified_mean([LabelledCell(passed=True, size=5, num_labelled=0, num_wrong=0)])
-
-
-def test_a_rectified_mean_covers() -> None:
-    from flightschool.digest import derive_random
-
-    covered = trials = 0
-    for trial in range(400):
-        random = derive_random("rectified", trial)
-        passes = [random.random() < 0.15 for _ in range(300)]  # whether a pass is wrong
-        failures = [random.random() < 0.05 for _ in range(200)]
-        truth = (300 - sum(passes) + sum(failures)) / 500
-        cells = [
-            LabelledCell(passed=True, size=300, num_labelled=40, num_wrong=sum(random.sample(passes, 40))),
-            LabelledCell(passed=False, size=200, num_labelled=40, num_wrong=sum(random.sample(failures, 40))),
-        ]
-        found = rectified_mean(cells)
-        covered += found.low <= truth <= found.high
-        trials += 1
-    assert 0.92 <= covered / trials <= 1.0

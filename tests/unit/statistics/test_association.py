@@ -1,4 +1,4 @@
-"""Correlation, calibration, judges, repeats, multiplicity."""
+"""Correlation, calibration, repeats, multiplicity."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from flightschool.statistics import (
     pass_at_k,
     pass_hat_k,
     pearson,
-    prediction_powered_mean,
     rank_stability,
     ranks,
-    rogan_gladen,
     spearman,
     unrestricted,
 )
@@ -105,42 +103,6 @@ def test_calibration_by_hand_and_by_recovery() -> None:
     assert math.isfinite(calibration([0.1, 0.9], [0, 10], [10, 10]).slope)
     with pytest.raises(InputError):
         calibration([0.5], [3], [2])
-
-
-def test_prediction_powered_by_hand() -> None:
-    labels, judged, more = [1.0, 0.0, 1.0, 1.0], [1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 1.0, 1.0, 1.0, 0.0]
-    plain = prediction_powered_mean(labels, judged, more, weight=1.0)
-    assert plain.value == pytest.approx(0.75 + 4 / 6 - 0.5)
-    ignored = prediction_powered_mean(labels, judged, more, weight=0.0)
-    assert ignored.value == pytest.approx(0.75)
-    useless = prediction_powered_mean(labels, [0.0, 1.0, 0.0, 0.0], more)
-    assert "weight 0.00" in useless.method
-    with pytest.raises(InputError):
-        prediction_powered_mean([1.0], [1.0], more)
-
-
-def test_prediction_powered_covers_and_is_narrower() -> None:
-    random, covered, narrower, trials = derive_random("ppi"), 0, 0, 300
-
-    def draw(n: int) -> tuple[list[float], list[float]]:
-        truth = [float(random.random() < 0.7) for _ in range(n)]
-        return truth, [t if random.random() < 0.9 else 1 - t for t in truth]
-
-    for _ in range(trials):
-        (labels, judged), (_, more) = draw(80), draw(800)
-        found = prediction_powered_mean(labels, judged, more)
-        alone = prediction_powered_mean(labels, judged, more, weight=0.0)
-        covered += found.low <= 0.7 <= found.high
-        narrower += found.high - found.low < alone.high - alone.low
-    assert 0.92 <= covered / trials <= 0.98
-    assert narrower / trials > 0.9
-
-
-def test_rogan_gladen() -> None:
-    assert rogan_gladen(0.9 * 0.6 + 0.2 * 0.4, 0.9, 0.8) == pytest.approx(0.6)
-    assert rogan_gladen(0.05, 0.9, 0.8) == 0.0
-    with pytest.raises(InputError, match="tells nothing"):
-        rogan_gladen(0.5, 0.5, 0.5)
 
 
 def test_pass_at_and_hat_k_by_hand_and_by_enumeration() -> None:

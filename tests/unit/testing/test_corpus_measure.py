@@ -43,6 +43,7 @@ def test_counts_and_exact_bounds() -> None:
 def test_the_table_names_every_miss_and_every_false_alarm() -> None:
     text = tell_corpus([judged("t1", "leaking", "sound"), judged("t2", "sound", "flaky", 9.0)], "sha256:x")
     assert "| t1 | leaking (row 1) | **missed** (sound) |  | a / b |" in text
+    assert "| 1 | 1 | 0 | 0 | 1 | 0 |  |" in text, "by class: one flawed and missed, one sound and accused"
     assert "| t2 | sound (row 1) | **false alarm** (flaky) |  | a / b |" in text
     assert "| flawed tasks that were told (recall) | 0 of 1 | 0.0 % | 0.0 to 97.5 % |" in text
     assert "longest 9.0 s; 6 plays" in text
