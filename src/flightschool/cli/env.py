@@ -16,7 +16,7 @@ from flightschool.cli.references import check_name, open_environment, workspace,
 from flightschool.cli.verb import group, verb
 
 if TYPE_CHECKING:
-    from flightschool.environments import EnvironmentRecord, Fidelity
+    from flightschool.environments import BuiltEnvironment, EnvironmentRecord, Fidelity
     from flightschool.protocols import Environment
 
 __all__ = ["register"]
@@ -44,8 +44,8 @@ def build(
 ) -> None:
     """Build an environment from recorded episodes, and print the share of recorded calls that it reproduces.
 
-    With --code the calls are executed; without it they are answered from the recordings, and what was never recorded
-    is a typed error.
+    With --code the calls are executed; tools that it has no function for, and all without it, are answered by what is
+    inferred of them on --state, else from the recordings; what neither knows is a typed error.
     """
     from flightschool.environments import build_from_traces, save_environment
     from flightschool.traces import load_traces
@@ -56,6 +56,9 @@ def build(
         built = build_from_traces(recorded, name, state=state, code=code, checks=checks, user=user, imitation=imitate)
         record = save_environment(space.store, built, traces=traces)
     output.say(f"{name}: {record.num_tasks} tasks, {record.num_tools} tools, answered by {record.kind}")
+    without = _without_code(built)
+    if without:
+        output.say(f"no function in --code, answered by lower rungs: {', '.join(without[:10])}", style="yellow")
     _tell_fidelity(record.fidelity)
     for left in record.left_out[:5]:
         output.say(f"left out: task {left.task}: {left.reason}")
@@ -64,7 +67,16 @@ def build(
     guessed = [entry.spec.name for entry in record.inventory if entry.effect_guessed]
     if guessed:
         output.say(f"effects guessed by name, check them: {', '.join(guessed[:10])}", style="yellow")
-    output.finish(_kept(record))
+    output.finish({**_kept(record), "without_code": without})
+
+
+def _without_code(built: BuiltEnvironment) -> list[str]:
+    """Tools that were called and have no function, where others have one."""
+    from flightschool.environments.examining import underlying
+
+    traced = underlying(built.environment)
+    coded = () if traced is None else traced.content.coded
+    return [one.spec.name for one in built.inventory if coded and one.num_calls and one.spec.name not in coded]
 
 
 def list_() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-FORMATS = ("openenv", "mcp", "nemo-gym", "reasoning-gym", "gymnasium", "textarena")
+FORMATS = ("openenv", "mcp", "nemo-gym", "reasoning-gym", "gymnasium", "textarena", "verifiers")
 REWARDS = ("sum", "last", "max")
 
 
@@ -50,7 +50,8 @@ def import_(
 
     openenv URL: any OpenEnv server. mcp URL|COMMAND: tools of an MCP server, tasks from --tasks. nemo-gym URL: rows
     from --tasks, played at a resources server. reasoning-gym NAME,NAME|all: generators are families, seeds are tasks,
-    --knobs their difficulty. gymnasium ID and textarena ID,ID: seeds are tasks. The last three run under --python.
+    --knobs their difficulty. gymnasium ID and textarena ID,ID: seeds are tasks. verifiers NAME: rows of a v1 taskset,
+    or of a module with load_environment, are tasks, --knobs its arguments. The last four run under --python.
     """
     from flightschool.environments import save_environment
     from flightschool.environments.foreign.keeping import built_foreign

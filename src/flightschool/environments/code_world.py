@@ -2,33 +2,34 @@
 
 The code is a module (dotted name, or the path of a ``.py`` file) with either ``build_environment(**options)``, which
 gives a whole environment, or plain functions ``tool(state, **arguments) -> value``, named like the tools or listed in
-``TOOLS``. An exception of a function is an error of the domain: the policy sees its text.
+``TOOLS``. Where only some tools have a function, the others stand on
+lower rungs (``ladder``). An exception of a function is an error of the domain: the policy sees its text.
 """
 
 from __future__ import annotations
 
-import copy
 import difflib
 import hashlib
 import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from flightschool.environments.coded import ToolFunction, call_function
 from flightschool.environments.json_state import JsonBase, JsonTables
 from flightschool.environments.recorded import DECLINE, decline_reply
 from flightschool.errors import ConfigError
 from flightschool.protocols import WorldReply
-from flightschool.records import Json, ToolCall
-from flightschool.traces import looks_like_error, result_value
+from flightschool.records import ToolCall
 
 __all__ = ["CodeWorld", "ToolFunction", "load_code", "source_digest", "tool_functions"]
 
-ToolFunction = Callable[..., Json]
+_TYPO = 0.8
+"""How alike two names must be for one to be taken for a slip of the other."""
 
 
 def load_code(code: str) -> ModuleType:
@@ -89,8 +90,17 @@ def source_digest(module: ModuleType) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
-def tool_functions(module: ModuleType, recorded: Collection[str], where: str) -> dict[str, ToolFunction]:
+def tool_functions(
+    module: ModuleType, recorded: Collection[str], where: str, *, some: bool = False
+) -> dict[str, ToolFunction]:
     """The module's tools: its ``TOOLS``, else its functions named like the recorded tools.
+
+    Args:
+        module: the code.
+        recorded: names of the tools that need a function.
+        where: for errors.
+        some: whether it is enough that one of them has a function; a function named nearly like one that has none is
+            still taken for a slip.
 
     Raises:
         ConfigError: ``TOOLS`` is no mapping of functions, or recorded tools have no function.
@@ -110,10 +120,10 @@ def tool_functions(module: ModuleType, recorded: Collection[str], where: str) ->
             mend="make it a plain one",
         )
     missing = [name for name in recorded if name not in found]
-    if missing:
-        own = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        near = difflib.get_close_matches(missing[0], own, n=1)
-        hint = f"is {near[0]!r} the function of {missing[0]!r}? " if near else ""
+    own = [name for name, value in vars(module).items() if callable(value) and name not in recorded and name[0] != "_"]
+    near = {name: like[0] for name in missing if (like := difflib.get_close_matches(name, own, n=1, cutoff=_TYPO))}
+    if missing and (not some or len(missing) == len(recorded) or (listed is None and near)):
+        hint = next((f"is {like!r} the function of {name!r}? " for name, like in near.items()), "")
         raise ConfigError(
             f"{len(missing)} recorded tools have no function: {', '.join(sorted(missing))}",
             where=where,
@@ -149,17 +159,8 @@ class CodeWorld:
         function = self._functions.get(call.name)
         if function is None:
             return WorldReply(value={"error": f"no tool {call.name}"}, is_error=True)
-        # the function may keep what it is given; the logged call must not change under it
-        arguments = copy.deepcopy(call.arguments)
-        try:
-            value = function(self._tables, **arguments)
-        except Exception as error:  # noqa: BLE001  foreign tool code: its exceptions are answers of the domain
-            text = str(error) or type(error).__name__
-            return WorldReply(value={"error": text}, is_error=True)
-        if isinstance(value, str):
-            value = result_value(value)
-            return WorldReply(value=value, is_error=looks_like_error(value))
-        return WorldReply(value=value)
+        answer = call_function(function, self._tables, call)
+        return WorldReply(value=answer.value, is_error=answer.is_error)
 
     def snapshot(self) -> bytes:
         """All tables as canonical JSON."""

@@ -105,9 +105,16 @@ def examine(
         one_state = bool(traced.content.state_digest) if traced is not None else False
         trials = sort_trials(episodes, one_state=one_state)
         fidelity = verify_fidelity(environment, episodes, trials.task_of, waiting=[one.task for one in waiting])
-        if traced is not None and not traced.content.code and num_folds:
+        if traced is not None and (traced.content.coded or not traced.content.code) and num_folds:
             writes = {spec.name for spec in environment.tools() if spec.effect is not Effect.READ}
-            held = hold_out(episodes, Base(state or {}), writes, trials.scope_of, num_folds=num_folds)
+            held = hold_out(
+                episodes,
+                Base(state or {}),
+                writes,
+                trials.scope_of,
+                num_folds=num_folds,
+                functions=traced.functions,
+            )
     noop = _noop_tasks(environment)
     return Examination(
         reads_reproduced=_value(fidelity.reads if fidelity else None),

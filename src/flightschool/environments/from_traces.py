@@ -1,7 +1,8 @@
 """Build an environment from recorded traces.
 
 With code that gives a whole environment, that one is used, and the traces measure its traffic and its truth. With
-plain tool functions they are run on a fresh copy of the initial state. Without code the recordings answer.
+plain tool functions they are run on a fresh copy of the initial state. Tools without a function are answered by what is
+inferred of them, or by the recordings.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import msgspec
 
 from flightschool.digest import digest as content_digest
 from flightschool.environments.built import BuiltEnvironment, LeftOut
-from flightschool.environments.code_world import ToolFunction, load_code, source_digest, tool_functions
+from flightschool.environments.code_world import load_code, source_digest, tool_functions
+from flightschool.environments.coded import ToolFunction, executions
 from flightschool.environments.declared import DeclaredEnvironment, load_declaration
 from flightschool.environments.fidelity import verify_fidelity
 from flightschool.environments.grouping import OTHER, families, sort_trials, strata
@@ -81,7 +83,7 @@ def _built(trace_set: TraceSet, name: str, state: Path | None, code: str | None)
         if callable(getattr(module, "build_environment", None)):
             return _whole(trace_set, name, code, inventory)
         recorded = [entry.spec.name for entry in inventory if entry.num_calls]
-        functions = tool_functions(module, recorded, f"--code {code}")
+        functions = tool_functions(module, recorded, f"--code {code}", some=True)
         return _drafted(trace_set, name, inventory, tables, (code, source_digest(module), functions))
     return _drafted(trace_set, name, inventory, tables, None)
 
@@ -155,9 +157,16 @@ def _drafted(
     groups, task_of, scope_of = sort_trials(episodes, one_state=tables is not None)
     drafts = [draft(task_id, trials, effects, scope_of(trials[0])) for task_id, trials in groups.items()]
     tasks, references, waiting = _placed(drafts, trace_set)
-    recordings, conflicts = ((), 0) if code else record_answers(episodes, writes, scope_of)
+    functions = {} if code is None else code[2]
+    bare = {call.name for episode in episodes for call in episode.calls} - set(functions)
+    coded = tuple(sorted(set(functions) & set(effects))) if bare else ()
+    whole = code is not None and not bare
     rows = Base({} if tables is None else tables)
-    programs = () if code else infer(episodes, rows, writes)
+    recordings, programs, conflicts = (), (), 0
+    if not whole:
+        recordings, conflicts = record_answers(episodes, writes, scope_of)
+        recordings = tuple(one for one in recordings if one.name not in coded)
+        programs = infer(episodes, rows, writes, executions({name: functions[name] for name in coded}))
     declines = DECLINE.name not in effects and any(reference.abstain for reference in references)
     content = TracedContent(
         policy_text=_commonest(episode.guidance for episode in episodes),
@@ -173,14 +182,15 @@ def _drafted(
         state_digest="" if tables is None else content_digest(tables),
         code=code[0] if code else "",
         code_digest=code[1] if code else "",
+        coded=coded,
     )
-    base = None if tables is None or code is None else JsonBase(tables)
-    functions = code[2] if code else None
-    environment = TracedEnvironment(name, content, functions, base, rows=rows)
-    if functions is not None:
-        bounded = msgspec.structs.replace(content, references=_with_bounds(environment, references))
-        environment = TracedEnvironment(name, bounded, functions, base)
-    rates = None if code else coverage(episodes, writes, scope_of)
+    base = None if tables is None or not whole else JsonBase(tables)
+    environment = TracedEnvironment(name, content, functions if code else None, base, rows=rows)
+    if code is not None:
+        environment = environment.with_content(
+            msgspec.structs.replace(content, references=_with_bounds(environment, references))
+        )
+    rates = None if whole else coverage(episodes, writes, scope_of)
     return BuiltEnvironment(
         environment=environment,
         fidelity=verify_fidelity(

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from flightschool.digest import canonical_json, derive_random
+from flightschool.environments.coded import ToolFunction, executions, run_function
 from flightschool.environments.inferred import Answer, Base, learn_all, observe
 from flightschool.environments.inferred.credible import credible
 from flightschool.environments.ladder import RUNGS, Ladder, find_answer
@@ -52,6 +53,7 @@ def hold_out(
     scope_of: ScopeOf,
     *,
     num_folds: int = DEFAULT_FOLDS,
+    functions: Mapping[str, ToolFunction] | None = None,
 ) -> HeldOut:
     """Leave-one-episode-out shares.
 
@@ -61,7 +63,9 @@ def hold_out(
         writes: names of the tools that change state.
         scope_of: initial state of each episode.
         num_folds: into how many parts the episodes fall for inference; at most one part an episode.
+        functions: tools that code answers, which has seen no episode at all.
     """
+    executed = executions(functions or {})
     num_folds = max(2, min(num_folds, len(episodes)))
     fold_of = [index % num_folds for index in range(len(episodes))]
     derive_random("held-out folds", len(episodes)).shuffle(fold_of)
@@ -74,25 +78,43 @@ def hold_out(
         rest = [episode for index, episode in enumerate(episodes) if fold_of[index] != fold]
         recordings, _ = record_answers(rest, writes, scope_of)
         shared = SubsetIndex(find_subsets(recordings), recordings)
-        learnt = learn_all(rest, base, writes)
+        learnt = learn_all(rest, base, writes, executed)
         programs = {tool: one for tool, one in learnt.items() if credible(one, writes=tool in writes)}
         for index in unseen:
-            ladder = Ladder(recordings=others.of(index), subsets=shared, programs=programs, writes=frozenset(writes))
+            ladder = Ladder(
+                recordings=others.of(index),
+                subsets=shared,
+                programs=programs,
+                writes=frozenset(writes),
+                functions=functions or {},
+            )
             _examine(ladder, episodes[index], base, scope_of, tally)
     return tally.report(num_folds)
 
 
 def _examine(ladder: Ladder, episode: RecordedEpisode, base: Base, scope_of: ScopeOf, tally: _Tally) -> None:
     writes = ladder.writes
-    observations = observe((episode,), base, writes, {tool: one.changes for tool, one in ladder.programs.items()})
+    known = {tool: one.changes for tool, one in ladder.programs.items()}
+    observations = observe((episode,), base, writes, known, executions(ladder.functions))
     before = {call.id: history for history, call in histories(episode, writes)}
     asked = [call for call in episode.calls if call.complete and not call.fault]
     for one, call in zip(observations, asked, strict=True):
         if call.id not in before:
             continue  # an earlier write's effect is not known
         wanted = ToolCall(id=call.id, name=call.name, arguments=call.arguments)
+        if call.name in ladder.functions:
+            executed = run_function(ladder.functions[call.name], wanted, one.scope["db"].fork())
+            tally.count(call, _told(executed, call), "code")
+            continue
         found, served_by = find_answer(ladder, scope_of(episode), before[call.id], wanted, one.scope["db"])
         tally.count(call, found, served_by)
+
+
+def _told(answer: Answer, call: RecordedCall) -> Answer:
+    """What code answers; an error that is worded as recorded may stand in ``{"error": …}``."""
+    value = answer.value
+    worded = answer.is_error and isinstance(value, dict) and json_equal(value.get("error"), call.value)
+    return Answer(call.value, True) if worded else answer
 
 
 class _Tally:

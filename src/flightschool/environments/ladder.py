@@ -2,7 +2,7 @@
 
 | rung | ``served_by`` | an answer |
 |---|---|---|
-| L0 | ``code`` | by the team's own function (``code_world``: then all tools are answered so) |
+| L0 | ``code`` | by the team's own function, where it has one (``code_world``, if every tool has) |
 | L1 | ``inferred`` | by what was inferred of the tool, on the state as it is now |
 | L2 | ``recording`` | as recorded, after the same successful writes |
 | L3 | ``recording-subset`` | as recorded for other values of arguments that never mattered |
@@ -21,6 +21,7 @@ from typing import Protocol
 import msgspec
 
 from flightschool.digest import canonical_json
+from flightschool.environments.coded import ToolFunction, run_function
 from flightschool.environments.imitation import Imitator
 from flightschool.environments.inferred import Answer, Database, Program, run, take_effect
 from flightschool.environments.recorded import DECLINE, NOT_RECORDED, decline_reply
@@ -61,6 +62,8 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     declines: bool = False
     """Whether worlds answer ``decline`` themselves."""
     imitator: Imitator | None = None
+    functions: Mapping[str, ToolFunction] = msgspec.field(default_factory=dict)
+    """Tools that code answers; it sees and changes the state that the others look at."""
 
 
 class LadderWorld:
@@ -83,19 +86,29 @@ class LadderWorld:
     @property
     def bounded(self) -> bool:
         """Whether it answers by looking things up, without asking a model: a server may call it in its event loop."""
-        return self._ladder.imitator is None
+        return self._ladder.imitator is None and not self._ladder.functions
 
     def execute(self, call: ToolCall) -> WorldReply:
         """The answer of the best rung that knows one."""
         ladder = self._ladder
         if ladder.declines and call.name == DECLINE.name:
             return decline_reply(call)
+        if call.name in ladder.functions:
+            return self._executed(call)
         found, served_by = find_answer(ladder, self._scope, self._history, call, self._database)
         if found is None:
             return self._unknown(call)
         if call.name in ladder.writes and not found.is_error:
             self._wrote(call, found.value)
         return WorldReply(value=found.value, is_error=found.is_error, served_by=served_by)
+
+    def _executed(self, call: ToolCall) -> WorldReply:
+        """What code answers; what it changed stands in the rows."""
+        answer = run_function(self._ladder.functions[call.name], call, self._database)
+        if call.name in self._ladder.writes and not answer.is_error:
+            self._num_writes += 1
+            self._history = extend_history(self._history, call.name, call.arguments)
+        return WorldReply(value=answer.value, is_error=answer.is_error, served_by="code")
 
     def _unknown(self, call: ToolCall) -> WorldReply:
         imitator = self._ladder.imitator

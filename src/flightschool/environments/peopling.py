@@ -42,7 +42,7 @@ def peopled(built: BuiltEnvironment, trace_set: TraceSet, user: str, imitation: 
     content = environment.content
     if imitation:
         parse_endpoint(imitation)
-        if content.code:
+        if content.code and not content.coded:
             raise ConfigError(
                 "code answers all calls: there is nothing to imitate",
                 where="--imitate",

@@ -49,9 +49,9 @@ class EnvironmentRecord(Record, frozen=True, kw_only=True):
 
     name: str
     digest: str
-    kind: Literal["recordings", "functions", "environment", "foreign"]
-    """What answers calls: recordings, tool functions on a state, a whole environment given by code, or another
-    ecosystem."""
+    kind: Literal["recordings", "functions", "mixed", "environment", "foreign"]
+    """What answers calls: recordings, tool functions on a state, functions for some tools and what is recorded for the
+    others, a whole environment given by code, or another ecosystem."""
     num_tasks: int
     num_tools: int
     strata: dict[str, float]
@@ -96,9 +96,9 @@ def save_environment(store: Store, built: BuiltEnvironment, *, traces: str = "")
         checks, inner = store.put_blob(canonical_json(environment.declaration)), environment.inner
     if isinstance(inner, TracedEnvironment):
         content = store.put_blob(canonical_json(inner.content))
-        kind = "functions" if inner.content.code else "recordings"
+        kind = "mixed" if inner.content.coded else "functions" if inner.content.code else "recordings"
         # recordings answer without the state, whose digest alone is kept
-        tables = built.state or {} if kind == "functions" or inner.content.programs else {}
+        tables = built.state or {} if inner.content.code or inner.content.programs else {}
         state = {table: store.put_blob(canonical_json(value)) for table, value in tables.items()}
     elif isinstance(environment, ForeignEnvironment):
         content, kind = store.put_blob(canonical_json(environment.content)), "foreign"
@@ -226,9 +226,11 @@ def open_content(store: Store, record: EnvironmentRecord, content: TracedContent
     if record.kind == "recordings":
         return TracedEnvironment(record.name, content, rows=Base(tables), models=models)
     module = load_code(record.code)
-    called = [entry.spec.name for entry in record.inventory if entry.num_calls]
+    called = content.coded or [entry.spec.name for entry in record.inventory if entry.num_calls]
     functions = tool_functions(module, called, f"--code {record.code}")
     content = msgspec.structs.replace(content, code_digest=source_digest(module))
+    if content.coded:
+        return TracedEnvironment(record.name, content, functions, rows=Base(tables), models=models)
     return TracedEnvironment(record.name, content, functions, JsonBase(tables), models=models)
 
 

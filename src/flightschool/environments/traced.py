@@ -10,7 +10,8 @@ import difflib
 from collections.abc import Mapping, Sequence
 
 from flightschool.digest import digest as content_digest
-from flightschool.environments.code_world import CodeWorld, ToolFunction
+from flightschool.environments.code_world import CodeWorld
+from flightschool.environments.coded import ToolFunction
 from flightschool.environments.imitation import Imitator
 from flightschool.environments.inferred import Base, Program
 from flightschool.environments.json_state import JsonBase
@@ -77,6 +78,8 @@ class TracedContent(Record, frozen=True, kw_only=True):
     """Digest of the initial state that code runs on or recordings started from; empty if none was given."""
     code: str = ""
     """The module whose functions answer; empty where recordings do."""
+    coded: tuple[str, ...] = ()
+    """Tools that have a function, where others have none; empty: code answers all calls, or none."""
     code_digest: str = ""
 
 
@@ -87,8 +90,8 @@ class TracedEnvironment:
         name: name in the workspace; not part of the digest.
         content: tasks, tools, references, recordings.
         functions: tool functions, if code answers.
-        base: the initial state that the functions run on.
-        rows: the initial state that inferred tools run on.
+        base: the initial state that the functions run on, where all tools have one.
+        rows: the initial state that inferred tools run on, and the functions of some tools.
         models: endpoint → text model, for those that the content names.
 
     Raises:
@@ -120,6 +123,7 @@ class TracedEnvironment:
             writes=frozenset(spec.name for spec in content.tools if spec.effect is not Effect.READ),
             declines=content.declines,
             imitator=self._imitator(models or {}),
+            functions={name: one for name, one in (functions or {}).items() if name in content.coded},
         )
         self._scripts = {script.task: script for script in content.scripts}
         self._speaker = None if content.user in ("", SCRIPTED) else _model_of(content.user, models or {})
@@ -131,6 +135,11 @@ class TracedEnvironment:
     def with_content(self, content: TracedContent, models: Mapping[str, ChatModel] | None = None) -> TracedEnvironment:
         """The same state, functions and name with another content."""
         return TracedEnvironment(self.name, content, self._functions, self._base, rows=self._rows, models=models)
+
+    @property
+    def functions(self) -> Mapping[str, ToolFunction]:
+        """Functions of tools beside others that have none; empty where code answers all calls, or none."""
+        return self._ladder.functions
 
     @property
     def policy_text(self) -> str:
@@ -162,7 +171,7 @@ class TracedEnvironment:
     def open(self, task: Task) -> World:
         """A fresh world in the task's initial state."""
         world: World
-        if self._functions is not None:
+        if self._functions is not None and not self.content.coded:
             world = CodeWorld.fresh(self._functions, self._base, declines=self.content.declines)
         else:
             world = LadderWorld(self._ladder, task.initial_state, self._rows.open())

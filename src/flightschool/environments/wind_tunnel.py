@@ -55,8 +55,8 @@ def _ignored(environment: Environment, examination: Examination) -> list[str]:
         "load, rate limits, outages: see fault profiles",
     ]
     traced = underlying(environment)
-    if traced is not None and not traced.content.code:
-        placed = {one.tool for one in traced.content.programs if one.puts or one.changes}
+    if traced is not None and (traced.content.coded or not traced.content.code):
+        placed = {one.tool for one in traced.content.programs if one.puts or one.changes} | set(traced.content.coded)
         lost = [
             tool.name
             for tool in environment.tools()

@@ -8,8 +8,8 @@ many is kept with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -38,11 +38,15 @@ from flightschool.records import Json
 from flightschool.traces import RecordedEpisode
 from flightschool.verification.rules import FAULTS_THAT_TOOK_EFFECT
 
-__all__ = ["Observation", "infer", "learn", "learn_all", "observe"]
+__all__ = ["Execute", "Observation", "infer", "learn", "learn_all", "observe"]
 
 _FIRST = 8
 _MOST_ROUNDS = 10
 _MOST_OUTLIERS = 6
+
+
+Execute: TypeAlias = Callable[[dict[str, Json], Database], object]
+"""Does to a state what a call with these arguments does to it."""
 
 
 class Observation(NamedTuple):
@@ -64,6 +68,7 @@ def observe(
     base: Base,
     writes: Collection[str],
     changes: Mapping[str, Sequence[Change]] | None = None,
+    executed: Mapping[str, Execute] | None = None,
 ) -> list[Observation]:
     """All calls that teach something, with the state that each met.
 
@@ -72,6 +77,7 @@ def observe(
         base: the state that they started from.
         writes: names of the tools that change state.
         changes: tool → what its successful calls change beside the row that they answer, if that is known.
+        executed: tool → what does to the state what a call of it does, where that need not be inferred.
     """
     found: list[Observation] = []
     for index, episode in enumerate(episodes):
@@ -84,6 +90,9 @@ def observe(
                 found.append(Observation(call.name, scope, call.value, call.is_error, index, key, not wrote))
             if call.name in writes and (not call.is_error or call.fault in FAULTS_THAT_TOOK_EFFECT):
                 wrote = True
+                if call.name in (executed or {}):
+                    (executed or {})[call.name](call.arguments, database)
+                    continue
                 put = find_put(call.value, base, database)
                 if put is not None:
                     absorb(call.value, (put[0],), database)
@@ -92,21 +101,35 @@ def observe(
     return found
 
 
-def infer(episodes: Sequence[RecordedEpisode], base: Base, writes: Collection[str]) -> tuple[Program, ...]:
-    """The programs that may answer, in the order of first sight of their tools."""
-    programs = learn_all(episodes, base, writes)
+def infer(
+    episodes: Sequence[RecordedEpisode],
+    base: Base,
+    writes: Collection[str],
+    executed: Mapping[str, Execute] | None = None,
+) -> tuple[Program, ...]:
+    """The programs that may answer, in the order of first sight of their tools; none of tools that are executed."""
+    programs = learn_all(episodes, base, writes, executed)
     return tuple(one for one in programs.values() if credible(one, writes=one.tool in writes))
 
 
-def learn_all(episodes: Sequence[RecordedEpisode], base: Base, writes: Collection[str]) -> dict[str, Program]:
+def learn_all(
+    episodes: Sequence[RecordedEpisode],
+    base: Base,
+    writes: Collection[str],
+    executed: Mapping[str, Execute] | None = None,
+) -> dict[str, Program]:
     """Tool → what was inferred of it, changes that answers do not show included.
 
     Reads are explained first from calls that no write came before, so that what they show of the initial state is
     certain; by them it is found what writes change; then every tool is explained, each call before the state it met.
     """
-    fresh = [one for one in observe(episodes, base, writes) if one.fresh and one.tool not in writes]
-    changes = learn_changes(episodes, base, writes, learn(fresh, writes))
-    programs = learn(observe(episodes, base, writes, changes), writes)
+    known = executed or {}
+    fresh = [one for one in observe(episodes, base, writes, None, known) if one.fresh and one.tool not in writes]
+    # what code changes is no secret, and would be taken for the doing of the write beside it
+    mute = [one for one in episodes if not any(call.name in known and call.name in writes for call in one.calls)]
+    changes = learn_changes(mute, base, writes, learn(fresh, writes))
+    seen = [one for one in observe(episodes, base, writes, changes, known) if one.tool not in known]
+    programs = learn(seen, writes)
     return {tool: msgspec.structs.replace(program, changes=changes.get(tool, ())) for tool, program in programs.items()}
 
 

@@ -1,7 +1,8 @@
-"""Environments of reasoning-gym, Gymnasium and TextArena as environments of ours.
+"""Environments of reasoning-gym, Gymnasium, TextArena and verifiers as environments of ours.
 
-A source is ``NAME,NAME?key=value`` over there: generators (all, if none is named), one environment id, games. Seeds
-are tasks: ``seeds`` 0 … n − 1 of every name. What a generator calls its difficulty is its configuration.
+A source is ``NAME,NAME`` over there: generators (all, if none is named), one environment id, games, one taskset. Seeds
+are tasks: ``seeds`` 0 … n − 1 of every name (rows, for verifiers). What a generator calls its difficulty is its
+configuration.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class PeerSettings(NamedTuple):
     python: str
     """Interpreter with the ecosystem's packages."""
     names: tuple[str, ...]
-    """Generators, an environment id, games; for reasoning-gym none means all."""
+    """Generators, an environment id, games, a taskset; for reasoning-gym none means all."""
     num_seeds: int = 8
     config: Mapping[str, Json] = {}
     """reasoning-gym: generator → its configuration; else what the environment is made with."""
@@ -92,11 +93,11 @@ def _mend(ecosystem: str) -> str:
 
 
 def _openings(process: PeerProcess, source: Mapping[str, Json], told: Json) -> dict[str, str]:
-    """Digest of each task's first observation; empty where two looks differ."""
+    """Digest of each task's first observation; empty where two looks differ. One may have been told."""
     found = {}
     for row in told["tasks"]:
-        seen = []
-        for _ in range(2):
+        seen = [content_digest(row["opening"])] if "opening" in row else []
+        while len(seen) < 2:
             session = PeerSession(process, source, row["start"])
             seen.append(content_digest(session.reset().value))
             session.close()
@@ -107,13 +108,18 @@ def _openings(process: PeerProcess, source: Mapping[str, Json], told: Json) -> d
 def _content(
     ecosystem: str, settings: PeerSettings, source: dict[str, Json], told: Json, openings: Mapping[str, str]
 ) -> ForeignContent:
-    spec = ToolSpec(
-        name=told["tool"]["name"],
-        description=told["tool"]["description"],
-        parameters=told["tool"]["parameters"],
-        effect=Effect.WRITE,
+    # what a foreign tool does to a foreign world is not known: none may be taken for a read
+    specs = tuple(
+        ToolSpec(
+            name=tool["name"],
+            description=tool["description"],
+            parameters=tool["parameters"],
+            effect=Effect.WRITE,
+        )
+        for tool in told.get("tools", [told["tool"]])
     )
-    ending = "" if told["observed"] else f"\n\nGive your answer with the tool {spec.name}."
+    answering = told["tool"]["name"]
+    ending = "" if told["observed"] else f"\n\nGive your answer with the tool {answering}."
     tasks, references, starts = [], [], {}
     for row in told["tasks"]:
         tasks.append(
@@ -122,11 +128,13 @@ def _content(
                 family=row["family"],
                 stratum=row["stratum"],
                 instruction=str(row["instruction"]) + ending,
+                guidance=row.get("guidance", ""),
+                tools=tuple(row.get("tools", ())),
                 initial_state=canonical_json(row["start"]).decode(),
                 max_turns=settings.max_turns,
             )
         )
-        calls = oracle([(spec.name, {told["argument"]: answer}) for answer in row["oracle"]])
+        calls = oracle([(answering, {told["argument"]: answer}) for answer in row["oracle"]])
         references.append(Reference(task_id=row["id"], checks=reward_checks(), oracle=calls))
         starts[row["id"]] = ForeignTask(start=row["start"], opening_digest=openings[row["id"]])
     strata = [task.stratum for task in tasks]
@@ -139,8 +147,8 @@ def _content(
         tasks=tuple(tasks),
         starts=starts,
         references=tuple(references),
-        tools=(spec,),
-        allowed=(spec.name,),
+        tools=specs,
+        allowed=tuple(spec.name for spec in specs),
         threshold=settings.threshold,
         reward_rule=settings.reward_rule,
     )

@@ -79,8 +79,9 @@ class Session:
         observation, _ = self._env.reset(seed=self._seed)
         return {"value": observation}
 
-    def act(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def act(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """One step. An action outside the space is the policy's error, and the episode stands."""
+        del tool  # there is one
         action = arguments["action"]
         space = self._env.action_space
         if isinstance(action, list):

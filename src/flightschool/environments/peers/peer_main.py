@@ -44,7 +44,7 @@ def _answer(adapter: Any, sessions: dict[int, Any], asked: dict[str, Any]) -> An
         sessions[number] = adapter.Session(asked["source"], asked["start"])
         return sessions[number].reset()
     if do == "act":
-        return sessions[number].act(asked["arguments"])
+        return sessions[number].act(asked["tool"], asked["arguments"])
     if do == "close":
         found = sessions.pop(number, None)
         if found is not None:

@@ -58,8 +58,9 @@ class Session:
         """The first observation."""
         return {"value": str(self._env.get_observation()[1])}
 
-    def act(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def act(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """One move; rewards are known when the game is over."""
+        del tool  # there is one
         done, _ = self._env.step(arguments["action"])
         if not done:
             return {"value": str(self._env.get_observation()[1])}

@@ -24,6 +24,7 @@ ECOSYSTEMS: Mapping[str, str] = {
     "reasoning-gym": "reasoning_gym",
     "gymnasium": "gymnasium",
     "textarena": "textarena",
+    "verifiers": "verifiers",
 }
 """Name here → adapter."""
 _SCRIPT = Path(__file__).with_name("peer_main.py")
@@ -138,7 +139,7 @@ class PeerSession:
     def act(self, call: ToolCall) -> Observed:
         """One action. What its code raises on an action is an answer: the policy could have caused it."""
         try:
-            return _observed(self._process.ask("act", session=self._number, arguments=call.arguments))
+            return _observed(self._process.ask("act", session=self._number, tool=call.name, arguments=call.arguments))
         except PeerRefusedError as error:
             return Observed(value={"error": error.what}, is_error=True)
 
@@ -158,6 +159,13 @@ def connect_peer(content: ForeignContent, task: Task) -> PeerSession:
 
 
 def _observed(answer: Json) -> Observed:
+    if isinstance(answer, dict) and "broken" in answer:
+        raise InfrastructureError(
+            f"the rollout over there broke: {str(answer['broken'])[:400]}",
+            where="peer",
+            expected="an end that its own scoring judged",
+            mend="the attempt is lost, not failed; run the environment over there to see why",
+        )
     if not isinstance(answer, dict) or "value" not in answer:
         raise InfrastructureError(
             f"the peer answered {str(answer)[:80]!r}", where="peer", expected="an observation", mend="report the defect"
