@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import typer
 
 from flightschool.cli import output
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+PROTOCOLS = ("openenv", "nemo-gym", "verifiers")
 _LOOPBACK = ("127.0.0.1", "localhost")
 TOKEN_VARIABLE = "FLIGHTSCHOOL_TOKEN"
 
@@ -47,19 +50,23 @@ def env(
     step_timeout: float = typer.Option(60.0, "--step-timeout", min=0.001, help="Seconds that one tool call may take."),
     idle_timeout: float = typer.Option(1800.0, "--idle-timeout", min=0.1, help="Seconds after which a session ends."),
     production: bool = typer.Option(False, "--production", help="Without /reset, /step and /state over HTTP."),
+    protocol: str = typer.Option("openenv", "--protocol", help="openenv | nemo-gym; with --write also verifiers."),
     write: Path | None = typer.Option(
-        None, "--write", help="Write an OpenEnv package to this folder instead of serving."
+        None, "--write", help="Write instead of serving: openenv, verifiers: a package; nemo-gym: a file of rows."
     ),
 ) -> None:
-    """Serve an environment over the OpenEnv protocol (and MCP at /mcp), until interrupted.
+    """Serve an environment over the OpenEnv protocol (and MCP at /mcp), until interrupted; or as others want it.
+
+    --protocol nemo-gym is a resources server of NeMo Gym, one process on this machine; a verifiers taskset, written
+    with --protocol verifiers --write DIR, asks it too.
 
     In a workspace only tasks are served whose reward was audited and found sound, and that no frozen suite holds,
     unless --tasks all is given with a reason, which is written to the audit log. A token in FLIGHTSCHOOL_TOKEN is asked
     of every client.
     """
     from flightschool.serving import TaskDesk
-    from flightschool.serving.openenv import write_folder
 
+    _check_protocol(protocol, host, processes, write)
     token = os.environ.get(TOKEN_VARIABLE, "")
     if host not in _LOOPBACK and not token:
         raise InputError(
@@ -71,14 +78,106 @@ def env(
     space = workspace_if_any()
     world = open_environment(environment, space)
     splits = _splits(world, space, tasks, reason)
-    if write is not None:
-        written = write_folder(write, environment, world, space, splits)
-        output.say(f"{write}: {len(written)} files; check with: openenv validate {write} --level static")
-        output.finish({"env": world.name, "folder": str(write), "files": written})
-        return
     desk = TaskDesk(world, splits)
+    if write is not None:
+        _write(protocol, write, environment, world, space, desk, splits)
+        return
     offer = _offer(world, perturb)
+    if protocol == "nemo-gym":
+        _serve_nemo_gym(offer, desk, sessions, port)
+        return
     _serve(offer, desk, _settings(sessions, step_timeout, idle_timeout, production, token), host, port, processes)
+
+
+def _check_protocol(protocol: str, host: str, processes: int, write: Path | None) -> None:
+    if protocol not in PROTOCOLS:
+        raise InputError(
+            f"no protocol {protocol!r}", where="--protocol", expected=" | ".join(PROTOCOLS), mend="name one of these"
+        )
+    if protocol == "verifiers" and write is None:
+        raise InputError(
+            "verifiers loads a package, it asks no server",
+            where="--protocol verifiers",
+            expected="--write DIR",
+            mend="write the package, install it there, and serve with --protocol nemo-gym what it asks",
+        )
+    if protocol == "nemo-gym" and (host not in _LOOPBACK or processes > 1):
+        raise InputError(
+            "a resources server has no token and keeps its sessions in one process",
+            where="--host" if host not in _LOOPBACK else "--processes",
+            expected="this machine and one process",
+            mend="leave it out; for more, serve the openenv protocol",
+        )
+
+
+def _write(
+    protocol: str,
+    path: Path,
+    reference: str,
+    world: Environment,
+    space: Workspace | None,
+    desk: TaskDesk,
+    splits: dict[str, tuple[str, ...]],
+) -> None:
+    """What others load, as files."""
+    if protocol == "openenv":
+        from flightschool.serving.openenv import write_folder
+
+        written = write_folder(path, reference, world, space, splits)
+        output.say(f"{path}: {len(written)} files; check with: openenv validate {path} --level static")
+    elif protocol == "verifiers":
+        from flightschool.serving.verifiers import write_taskset
+
+        written = write_taskset(path, reference, desk)
+        output.say(f"{path}: {len(written)} files; what to do with them stands in README.md there")
+    else:
+        written = [path.name]
+        _write_rows(path, desk)
+    output.finish({"env": world.name, "folder": str(path), "files": written})
+
+
+def _write_rows(path: Path, desk: TaskDesk) -> None:
+    from flightschool.serving.nemo_gym import rows
+
+    told = rows(desk)
+    try:
+        path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in told))
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror or error}", where=str(path), expected="a file", mend="name another one"
+        ) from error
+    output.say(f"{path}: {len(told)} rows")
+
+
+def _serve_nemo_gym(offer: Offer, desk: TaskDesk, sessions: int, port: int) -> None:
+    import asyncio
+
+    from flightschool.serving.nemo_gym import NemoGymServer
+
+    server = NemoGymServer(offer, desk, most_sessions=sessions)
+
+    async def serve() -> None:
+        try:
+            await server.http.start(port=port)
+        except OSError as error:
+            raise _taken("127.0.0.1", port, error) from error
+        async with server:
+            number = len(desk.splits[desk.default])
+            output.say(f"{offer.environment.name}: {number} tasks ({desk.default}) at {server.url}; end with Ctrl-C")
+            await asyncio.Event().wait()
+
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve())
+    output.finish({"env": offer.environment.name, "url": server.url, "num_tasks": len(desk.splits[desk.default])})
+
+
+def _taken(host: str, port: int, error: OSError) -> InputError:
+    return InputError(
+        f"cannot listen at {host}:{port}: {error.strerror or error}",
+        where="--port",
+        expected="a free port of this machine",
+        mend="name another one; 0 takes a free one",
+    )
 
 
 def _offer(world: Environment, perturb: str | None) -> Offer:
@@ -104,12 +203,7 @@ def _serve(offer: Offer, desk: TaskDesk, settings: ServerSettings, host: str, po
     try:
         listener = listen(host, port)
     except OSError as error:
-        raise InputError(
-            f"cannot listen at {host}:{port}: {error.strerror or error}",
-            where="--port",
-            expected="a free port of this machine",
-            mend="name another one; 0 takes a free one",
-        ) from error
+        raise _taken(host, port, error) from error
     number = listener.getsockname()[1]
     name, tasks = offer.environment.name, len(desk.splits[desk.default])
     url = f"http://{host}:{number}"

@@ -73,7 +73,8 @@ class NemoGymServer:
         )
 
     async def __aenter__(self) -> NemoGymServer:
-        await self.http.start()
+        if self.http.port == 0:
+            await self.http.start()
         return self
 
     async def __aexit__(
@@ -187,6 +188,7 @@ def rows(desk: TaskDesk, split: str | None = None) -> list[dict[str, Json]]:
             {
                 "responses_create_params": {"input": told, "tools": tools, "parallel_tool_calls": False},
                 "task_id": task.id,
+                "family": task.family,
                 "agent_ref": {"type": "responses_api_agents", "name": "simple_agent"},
             }
         )

@@ -20,6 +20,7 @@ from flightschool.traces import RecordedCall, RecordedEpisode
 
 State = dict[str, Any]
 CATEGORIES = ("lamp", "kettle", "rug", "chair", "clock", "vase")
+NAMES = ("Okafor", "Brandt", "Silva", "Kowal", "Ito")
 REASONS = ("defective", "wrong_item", "changed_mind", "arrived_late")
 SITES = ("north", "south", "harbour")
 TODAY = "2026-05-20"
@@ -31,7 +32,7 @@ def initial_state() -> State:
     customers = {
         f"C-{n:03}": {
             "customer_id": f"C-{n:03}",
-            "name": f"{draw.choice('ABCDEFGHJKLMNPRSTW')}. {draw.choice(('Okafor', 'Brandt', 'Silva', 'Kowal', 'Ito'))}",
+            "name": f"{draw.choice('ABCDEFGHJKLMNPRSTW')}. {draw.choice(NAMES)}",
             "email": f"customer{n}@example.org",
             "tier": draw.choice(("basic", "basic", "silver", "gold")),
             "credit": draw.choice((0, 0, 5, 20)),

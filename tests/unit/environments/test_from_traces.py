@@ -193,7 +193,11 @@ class TestCode:
     @pytest.mark.parametrize(
         ("text", "word"),
         [
-            ("def get_order(state, order_id):\n    return 1\n", "1 recorded tools have no function: cancel_order"),
+            (
+                "def nothing(state, order_id):\n    return 1\n",
+                "2 recorded tools have no function: cancel_order, get_order",
+            ),
+            ("TOOLS = {}\n", "2 recorded tools have no function"),
             ("import nowhere_at_all\n", "cannot be imported"),
             ("def broken(:\n", "cannot be imported"),
             ("TOOLS = [1]\n", "TOOLS is no mapping"),
