@@ -28,6 +28,8 @@ ECOSYSTEMS: Mapping[str, str] = {
 }
 """Name here → adapter."""
 _SCRIPT = Path(__file__).with_name("peer_main.py")
+_DESCRIBE_S = 1800.0
+"""Begins every task once, and may load what is large."""
 _START_S = 120.0
 ANSWER_S = 120.0
 
@@ -65,7 +67,7 @@ class PeerProcess:
         with self._lines.turn:
             number = next(self._ids)
             self._lines.tell({"id": number, "do": do, **what})
-            answer = self._lines.hear(ANSWER_S if self._asked_before else _START_S)
+            answer = self._lines.hear(_DESCRIBE_S if do == "describe" else ANSWER_S if self._asked_before else _START_S)
             self._asked_before = True
         if not isinstance(answer, dict) or answer.get("id") != number:
             self._lines.close()
