@@ -9,9 +9,11 @@ from flightschool.bench.sandbox import SandboxBench, bench_sandbox
 from flightschool.bench.sandbox_leaks import Leftovers, count_leftovers, fly_and_count
 from flightschool.bench.staleness import RuleFigures, StalenessBench, StalenessRow, bench_staleness
 from flightschool.bench.targets import Target, all_met
+from flightschool.bench.training import PARTS, TrainingBench, bench_training
 from flightschool.bench.watching import Watched, watch
 
 __all__ = [
+    "PARTS",
     "EpisodesBench",
     "EvaluationBench",
     "FittedPolicy",
@@ -25,6 +27,7 @@ __all__ = [
     "StalenessBench",
     "StalenessRow",
     "Target",
+    "TrainingBench",
     "Variant",
     "Watched",
     "all_met",
@@ -35,6 +38,7 @@ __all__ = [
     "bench_robustness",
     "bench_sandbox",
     "bench_staleness",
+    "bench_training",
     "count_leftovers",
     "fly_and_count",
     "summarise_flights",

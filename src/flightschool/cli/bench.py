@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from flightschool.cli import bench_evaluation, bench_openenv, output
+from flightschool.cli import bench_evaluation, bench_openenv, bench_training, output
 from flightschool.cli.verb import group, verb
 from flightschool.errors import InputError
 
@@ -35,6 +35,7 @@ def register(app: typer.Typer) -> None:
     verb(bench, "staleness", example="flightschool bench staleness --json")(staleness)
     bench_evaluation.register(bench)
     bench_openenv.register(bench)
+    bench_training.register(bench)
 
 
 def quickstart(

@@ -1,0 +1,158 @@
+"""What this machine can do at a model's shapes: memory bandwidth, matrix products, and bounds made of them.
+
+All products are made with the model's own weights, layer after layer, so that they come from memory as they do in a
+real pass. Least time of several rounds counts: other work only ever adds to it. Shape letters as in
+``engines.transformer``; ``P`` parameters.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from flightschool.bench.training.workload import StepFigures
+from flightschool.records import Record
+
+if TYPE_CHECKING:
+    from flightschool.engines import Transformer
+
+__all__ = ["Limits", "best_s", "bound_tokens_per_s", "measure_limits"]
+
+ROWS = (1, 8, 32, 128, 512, 2048)
+_PEAK_ROWS = 2048
+_BYTES = 4
+
+
+class Limits(Record, frozen=True, kw_only=True):
+    """Of one machine, model and number of threads; float32."""
+
+    num_threads: int
+    bandwidth_gb_s: float
+    """Best of copying, summing, and the dot product of two streams, in 10^9 bytes a second."""
+    peak_gflops: float
+    """Best product of ``M`` = 2048 rows with any matrix of the body."""
+    body_s: Mapping[int, float]
+    """Rows → seconds for the products of all layers."""
+    head_s: Mapping[int, float]
+    """Rows → seconds for the product of the output head."""
+    num_body: int
+    """Parameters of matrices in layers."""
+    num_head: int
+    """Parameters of the output head."""
+    kv_bytes: int
+    """Bytes of keys and values of one token."""
+
+    @property
+    def num_parameters(self) -> int:
+        """Those that products are made with."""
+        return self.num_body + self.num_head
+
+    def prefill_s(self, num_tokens: int) -> float:
+        """Least time for prompt tokens, in passes of 512."""
+        return num_tokens * self.body_s[512] / 512
+
+    def decode_s(self, num_rows: int, num_cached: int) -> float:
+        """Least time of one decode pass: products at this many rows, or the bytes of weights and cache."""
+        weights = _BYTES * self.num_parameters
+        moved = (weights + num_cached * self.kv_bytes) / (1e9 * self.bandwidth_gb_s)
+        return max(moved, self.body_s[num_rows] + self.head_s[num_rows])
+
+    def train_s(self, num_forward: int, num_trained: int) -> float:
+        """Least time of forward and backward: 6 operations a parameter and token, at the peak."""
+        return 6e-9 * (num_forward * self.num_body + num_trained * self.num_head) / self.peak_gflops
+
+    def optimizer_s(self) -> float:
+        """Least time of AdamW: weight, gradient and both moments read, weight and moments written."""
+        return 7 * _BYTES * self.num_parameters / (1e9 * self.bandwidth_gb_s)
+
+
+def best_s(act: Callable[[], object], *, rounds: int = 5, budget_s: float = 2.0) -> float:
+    """Least seconds of a call, after one that does not count; at least two calls, no more than the budget allows."""
+    act()
+    times: list[float] = []
+    until = time.perf_counter() + budget_s
+    while len(times) < 2 or (len(times) < rounds and time.perf_counter() < until):
+        started = time.perf_counter()
+        act()
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def measure_limits(model: Transformer, num_threads: int) -> Limits:
+    """Measure; takes some ten seconds for a hundred million parameters."""
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor
+
+    torch.set_num_threads(num_threads)
+    config = model.config
+    weights: list[Tensor] = [
+        parameter.detach()
+        for name, parameter in model.named_parameters()
+        if parameter.ndim == 2 and name.startswith("model.layers.")
+    ]
+    head = (model.model.embed_tokens if model.lm_head is None else model.lm_head).weight.detach()
+    widths = {weight.shape[1] for weight in weights} | {head.shape[1]}
+
+    def products(inputs: Mapping[int, Tensor], chosen: Sequence[Tensor]) -> Callable[[], None]:
+        def act() -> None:
+            for weight in chosen:
+                F.linear(inputs[weight.shape[1]], weight)
+
+        return act
+
+    body_s, head_s = {}, {}
+    with torch.inference_mode():
+        for rows in ROWS:
+            inputs = {width: torch.randn(rows, width) for width in widths}
+            if rows < _PEAK_ROWS:
+                body_s[rows] = best_s(products(inputs, weights))
+                head_s[rows] = best_s(products(inputs, [head]))
+        by_shape = {tuple(weight.shape): weight for weight in weights}
+        peak = max(
+            2e-9 * _PEAK_ROWS * math.prod(shape) / best_s(products(inputs, [weight] * 8)) * 8
+            for shape, weight in by_shape.items()
+        )
+        bandwidth = _bandwidth()
+    return Limits(
+        num_threads=num_threads,
+        bandwidth_gb_s=bandwidth,
+        peak_gflops=peak,
+        body_s=body_s,
+        head_s=head_s,
+        num_body=sum(weight.numel() for weight in weights),
+        num_head=head.numel(),
+        kv_bytes=2 * config.num_layers * config.num_kv_heads * config.head_dim * _BYTES,
+    )
+
+
+def _bandwidth() -> float:
+    import torch
+
+    size = 64_000_000
+    left, right = torch.rand(size), torch.rand(size)
+    moved = {"copy": 2, "sum": 1, "dot": 2}
+    acts: dict[str, Callable[[], object]] = {
+        "copy": lambda: left.copy_(right),
+        "sum": right.sum,
+        "dot": lambda: torch.dot(left, right),
+    }
+    return max(moved[name] * _BYTES * size / best_s(act) / 1e9 for name, act in acts.items())
+
+
+def bound_tokens_per_s(limits: Limits, steps: Sequence[StepFigures], num_rows: int) -> float:
+    """Most sampled tokens a second that any synchronous trainer could train of the same episodes, on this machine.
+
+    Every distinct token is computed once: prompts of a group once, decoding at full batch to the very end, one forward
+    and backward pass at the peak of matrix products, one optimizer step. Attention, sampling, tools cost nothing.
+    """
+    needed_s = sum(
+        step.sampled_tokens * (limits.body_s[num_rows] + limits.head_s[num_rows]) / num_rows
+        + limits.prefill_s(step.prefill_tokens)
+        + limits.train_s(step.prefill_tokens + step.sampled_tokens, step.trained_tokens)
+        + limits.optimizer_s()
+        for step in steps
+    )
+    return sum(step.trained_tokens for step in steps) / needed_s

@@ -1,0 +1,319 @@
+"""``bench training``: every figure of the trainer that is promised, part by part, and what could not be measured."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import msgspec
+
+from flightschool.bench.targets import Target, all_met, at_least, at_most
+from flightschool.bench.training.duel import Duel, Race, duel, race
+from flightschool.bench.training.kernels import Kernels
+from flightschool.bench.training.limits import bound_tokens_per_s
+from flightschool.bench.training.overlap import Flown, Mode, Overlap, draw_together
+from flightschool.bench.training.peer import ask, peer_python
+from flightschool.bench.training.workload import make_workload
+from flightschool.errors import FlightschoolError, InputError
+from flightschool.records import Record
+
+__all__ = ["PARTS", "Plan", "TrainingBench", "bench_training"]
+
+PARTS = ("kernels", "overlap", "tokens", "multi", "wall")
+_KEYS = {
+    "kernels": ("generation_share_of_limit", "training_share_of_peak"),
+    "overlap": (
+        "async_share_of_bound",
+        "trainer_idle",
+        "waste",
+        "length_bias",
+        "expired_token_share",
+        "batch_inflation",
+        "staleness_bound",
+        "max_trained_staleness",
+        "ess",
+    ),
+    "tokens": ("trl_ratio_tokens",),
+    "multi": ("trl_ratio_multi", "multi_share_of_bound"),
+    "wall": ("trl_ratio_wall",),
+}
+_TINY_RATE = 1e-9
+_GOAL = 0.9
+
+
+class Plan(Record, frozen=True, kw_only=True):
+    """Sizes. Both sides always get the same."""
+
+    group_size: int = 8
+    groups_per_step: int = 4
+    measured_steps: int = 5
+    multi_steps: int = 5
+    repeats: int = 3
+    max_new_tokens: int = 48
+    num_threads: int = 2
+    with_async: bool = True
+    race_steps: int = 30
+    race_most_ratio: float = 10.0
+    race_most_s: float = 3600.0
+    overlap_steps: int = 16
+
+
+QUICK = Plan(
+    groups_per_step=2, measured_steps=1, multi_steps=1, repeats=1, with_async=False, race_most_s=45.0, overlap_steps=6
+)
+FULL = Plan()
+
+
+class TrainingBench(Record, frozen=True, kw_only=True):
+    """The figures; null where a part was not or could not be measured, and ``reasons`` says why."""
+
+    trl_ratio_tokens: float | None = None
+    """Completion tokens trained a second, ours / TRL's: one turn, both synchronous, two threads."""
+    trl_ratio_tokens_async: float | None = None
+    """The same with our trainer and generation overlapping, one thread each."""
+    trl_ratio_multi: float | None = None
+    """The same over three turns with two tools."""
+    trl_ratio_multi_async: float | None = None
+    multi_share_of_bound: float | None = None
+    """Ours over three turns / the bound of ``limits.bound_tokens_per_s``."""
+    trl_ratio_wall: float | None = None
+    """Wall time until rollouts on fresh tasks succeed in .9, TRL's / ours."""
+    trl_ratio_wall_is_lower_bound: bool = False
+    """Whether TRL had not reached it when its time was over."""
+    generation_share_of_limit: float | None = None
+    training_share_of_peak: float | None = None
+    async_share_of_bound: float | None = None
+    async_over_two_threads: float | None = None
+    """Groups a second, asynchronous with one thread a station / synchronous with two threads."""
+    equal_final_reward: bool | None = None
+    trainer_idle: float | None = None
+    waste: float | None = None
+    length_bias: float | None = None
+    expired_token_share: float | None = None
+    batch_inflation: float | None = None
+    staleness_bound: int | None = None
+    max_trained_staleness: int | None = None
+    ess: float | None = None
+    reasons: dict[str, str] = msgspec.field(default_factory=dict)
+    """Key → why it is null."""
+    others: float = 0.0
+    """Mean cores that other processes used, in the worst flight; above .1 the machine was not quiet."""
+    quick: bool = False
+    wall_s: float = 0.0
+    kernels: Kernels | None = None
+    overlap: Overlap | None = None
+    flown: dict[str, Flown] = msgspec.field(default_factory=dict)
+    tokens: Duel | None = None
+    multi: Duel | None = None
+    multi_bound_tokens_per_s: float | None = None
+    wall: Race | None = None
+    targets: tuple[Target, ...] = ()
+    met: bool = False
+    """Whether every target that was measured is met, and nothing failed that was asked for."""
+
+
+class _Bench:
+    """Parts in their order; each returns fields of the record."""
+
+    def __init__(self, plan: Plan, model: Path, scratch: Path, tell: Callable[[str], None]) -> None:
+        self.plan, self.model, self.scratch, self.tell = plan, model, scratch, tell
+        self.python: Path | None = None
+        self.fields: dict[str, object] = {}
+        self.others = [0.0]
+
+    def kernels(self) -> None:
+        """Generation and training pass beside the limits of the machine."""
+        self.tell("limits of the machine, generation, training pass")
+        command = [
+            sys.executable,
+            "-m",
+            "flightschool.bench.training.kernels",
+            str(self.model),
+            str(self.plan.num_threads),
+        ]
+        answered = ask(command)
+        found = msgspec.json.decode(answered.answer, type=Kernels)
+        self.others.append(answered.others)
+        self.fields |= {
+            "kernels": found,
+            "generation_share_of_limit": found.generation.share_of_limit,
+            "training_share_of_peak": found.training.share_of_peak,
+        }
+
+    def overlap(self) -> None:
+        """Asynchronous and synchronous runs with slow tools."""
+        flown: dict[str, Flown] = {}
+        modes: tuple[Mode, ...] = ("sync", "async", "sync_two_threads")
+        for mode in modes:
+            self.tell(f"tools of heavy-tailed latency: {mode}, {self.plan.overlap_steps} steps")
+            with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
+                words = [mode, str(self.plan.overlap_steps), f"{folder}/run"]
+                answered = ask([sys.executable, "-m", "flightschool.bench.training.overlap", *words])
+            flown[mode] = msgspec.json.decode(answered.answer, type=Flown)
+            self.others.append(answered.others)
+        drawn = draw_together(flown["async"], flown["sync"], flown["sync_two_threads"])
+        published = {key: getattr(flown["async"], key) for key in _KEYS["overlap"][1:]}
+        self.fields |= {
+            **published,
+            "overlap": drawn,
+            "flown": flown,
+            "async_share_of_bound": drawn.share_of_bound,
+            "async_over_two_threads": drawn.speedup_over_two_threads,
+            "equal_final_reward": drawn.equal_reward,
+        }
+
+    def tokens(self) -> None:
+        """One turn beside TRL."""
+        found = self._duel("prose", self.plan.measured_steps)
+        self.fields |= {
+            "tokens": found,
+            "trl_ratio_tokens": found.ratio,
+            "trl_ratio_tokens_async": found.ratio_async,
+        }
+
+    def multi(self) -> None:
+        """Three turns with tools beside TRL, and beside the bound."""
+        found = self._duel("orders", self.plan.multi_steps)
+        self.fields |= {
+            "multi": found,
+            "trl_ratio_multi": found.ratio,
+            "trl_ratio_multi_async": found.ratio_async,
+        }
+        kernels = self.fields.get("kernels")
+        if isinstance(kernels, Kernels):
+            measured = [step for side in found.ours for step in side.measured]
+            bound = bound_tokens_per_s(kernels.limits, measured, min(found.num_rows, 32))
+            self.fields |= {"multi_bound_tokens_per_s": bound, "multi_share_of_bound": found.tokens_per_s / bound}
+
+    def wall(self) -> None:
+        """Wall time to success beside TRL."""
+        plan = self.plan
+        work, _ = make_workload(
+            "refund",
+            self.model,
+            group_size=plan.group_size,
+            groups_per_step=plan.groups_per_step,
+            num_steps=plan.race_steps,
+            max_new_tokens=plan.max_new_tokens,
+            learning_rate=1e-5,
+            reward="outcome",
+            num_threads=plan.num_threads,
+            goal=_GOAL,
+        )
+        found = race(
+            work, self.scratch, self.python, most_ratio=plan.race_most_ratio, most_s=plan.race_most_s, tell=self.tell
+        )
+        self.others.append(found.others)
+        self.fields |= {
+            "wall": found,
+            "trl_ratio_wall": found.ratio,
+            "trl_ratio_wall_is_lower_bound": found.is_lower_bound,
+        }
+
+    def _duel(self, kind: str, num_steps: int) -> Duel:
+        plan = self.plan
+        work, _ = make_workload(
+            "orders" if kind == "orders" else "prose",
+            self.model,
+            group_size=plan.group_size,
+            groups_per_step=plan.groups_per_step,
+            num_steps=1 + num_steps,
+            max_new_tokens=plan.max_new_tokens,
+            learning_rate=_TINY_RATE,
+            reward="length",
+            num_threads=plan.num_threads,
+        )
+        found = duel(work, self.scratch, self.python, repeats=plan.repeats, with_async=plan.with_async, tell=self.tell)
+        self.others.append(found.others)
+        return found
+
+
+def bench_training(
+    *,
+    quick: bool = False,
+    peer: bool = True,
+    parts: Collection[str] = PARTS,
+    model: Path | None = None,
+    plan: Plan | None = None,
+    scratch: Path | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> TrainingBench:
+    """Measure.
+
+    Args:
+        quick: smaller batches, one measured step, one repeat.
+        peer: whether TRL is installed and measured.
+        parts: which; all by default.
+        model: folder of a Llama of the ChatML format; SmolLM2-135M by default.
+        plan: sizes instead of those of ``quick``.
+        scratch: folder for runs; a temporary one by default.
+        tell: is called with a line before what takes long.
+
+    Raises:
+        InputError: a part is not known.
+    """
+    unknown = sorted(set(parts) - set(PARTS))
+    if unknown:
+        raise InputError(f"no part {unknown[0]!r}", where="parts", expected=", ".join(PARTS), mend="correct it")
+    started = time.perf_counter()
+    reasons: dict[str, str] = {}
+    failed = False
+    with tempfile.TemporaryDirectory(prefix="flightschool-training-", dir=scratch) as folder:
+        bench = _Bench(plan or (QUICK if quick else FULL), model or _default_model(), Path(folder), tell)
+        no_peer = "left out: --no-peer"
+        if peer and {"tokens", "multi", "wall"} & set(parts):
+            try:
+                bench.python = peer_python(tell)
+            except FlightschoolError as error:
+                no_peer, failed = str(error), True
+        for part in PARTS:
+            if part not in parts:
+                reasons |= dict.fromkeys(_KEYS[part], "left out: --parts")
+                continue
+            try:
+                getattr(bench, part)()
+            except FlightschoolError as error:
+                tell(f"{part}: {error}")
+                reasons |= dict.fromkeys(_KEYS[part], str(error))
+                failed = True
+    for key in (key for keys in _KEYS.values() for key in keys):
+        if bench.fields.get(key) is None and key not in reasons:
+            reasons[key] = no_peer if key.startswith("trl_") else "needs the part kernels"
+    targets = _targets(bench.fields)
+    measured = {**bench.fields, "reasons": reasons, "others": max(bench.others), "quick": quick}
+    met = all_met(targets) and not failed
+    return TrainingBench(**measured, wall_s=time.perf_counter() - started, targets=targets, met=met)  # type: ignore[arg-type]
+
+
+def _default_model() -> Path:
+    from flightschool.engines import get_model
+
+    return get_model("smollm2-135m")
+
+
+def _targets(found: dict[str, object]) -> tuple[Target, ...]:
+    """Of what was measured."""
+    least = {
+        "trl_ratio_tokens": 4.0,
+        "trl_ratio_multi": 6.0,
+        "multi_share_of_bound": 0.6,
+        "trl_ratio_wall": 8.0,
+        "generation_share_of_limit": 0.6,
+        "training_share_of_peak": 0.6,
+        "async_share_of_bound": 0.95,
+    }
+    targets = [
+        at_least(name, value, limit) for name, limit in least.items() if isinstance(value := found.get(name), float)
+    ]
+    if isinstance(oldest := found.get("max_trained_staleness"), int) and isinstance(
+        bound := found["staleness_bound"], int
+    ):
+        targets.append(at_most("max_trained_staleness", oldest, bound))
+    if isinstance(expired := found.get("expired_token_share"), float):
+        targets.append(at_most("expired_token_share", expired, 0.0))
+    if isinstance(equal := found.get("equal_final_reward"), bool):
+        targets.append(at_least("equal_final_reward", float(equal), 1.0))
+    return tuple(targets)

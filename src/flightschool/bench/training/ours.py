@@ -1,0 +1,176 @@
+"""Our side of a workload: a whole run by ``training.train``, in a process of its own.
+
+``python -m flightschool.bench.training.ours WORKLOAD.json FOLDER``: prints one ``Side`` as JSON. Episodes go through
+the real runner, boundary, checks and journal; nothing is left out that a user's run has, except for trackers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from flightschool.bench.training.orders import OrdersEnvironment
+from flightschool.bench.training.workload import Side, StepFigures, Workload
+from flightschool.errors import TokenContractError
+from flightschool.protocols import RewardComposition
+from flightschool.records import Attempt, EpisodeGroup, Reward, SpanKind, Task, Verdict
+from flightschool.rollouts import EpisodeRunner, ToolCallingHarness
+from flightschool.training import StepProgress, TrainingSettings, train
+from flightschool.training.folders import RunFolder
+from flightschool.training.journal import Finished, read_journal
+from flightschool.verification import OutcomeReward
+
+__all__ = ["LengthReward", "Listed", "settings_of", "train_ours"]
+
+
+class Listed:
+    """A ``GroupSource`` that gives tasks in their order, once."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._left = iter(tasks)
+
+    def next_task(self) -> Task | None:
+        """The next one."""
+        return next(self._left, None)
+
+    def report(self, group: EpisodeGroup) -> None:
+        """Nothing follows from it."""
+
+
+class LengthReward:
+    """Pays for length alone, so that members of a group nearly always differ and every row trains.
+
+    Args:
+        most: sampled tokens that an episode can have.
+    """
+
+    digest = "length"
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def compose(self, verdict: Verdict, virtual_ms: float, num_tokens: int | None = None) -> Reward:
+        """See ``protocols.RewardComposition``."""
+        del verdict, virtual_ms
+        share = 0.9 * (num_tokens or 0) / self._most
+        return Reward(outcome=share, process=0.0, latency=0.0, gate=1.0, total=share)
+
+
+def settings_of(work: Workload) -> TrainingSettings:
+    """Like the peer's: GRPO, token mean, no divergence, fused AdamW, one optimizer step a batch.
+
+    A batch is ``groups_per_step`` groups, those without a gradient counted, as the peer's is.
+    """
+    separate = work.mode == "async"
+    return TrainingSettings(
+        mode=work.mode,
+        separate_process=separate,
+        num_threads=max(1, work.num_threads // 2) if separate else work.num_threads,
+        num_steps=work.num_steps,
+        group_size=work.group_size,
+        groups_per_step=work.groups_per_step,
+        count_zero_advantage=True,
+        max_inflight_groups=2 * work.groups_per_step,
+        learning_rate=work.learning_rate,
+        max_new_tokens=work.max_new_tokens,
+        max_flat_groups=1_000_000,
+        checkpoint_every=1_000_000,
+        time_limit_s=work.limit_s,
+        process_weight=0.0,
+        trackers=(),
+        seed=work.seed,
+    )
+
+
+class _GoalReachedError(Exception):
+    """The run may end."""
+
+
+def train_ours(work: Workload, folder: Path) -> Side:
+    """Train, and say what each step took.
+
+    Raises:
+        TokenContractError: a prompt was rendered as other ids than the workload's.
+    """
+    environment = OrdersEnvironment(work.kind, [prompt.order for prompt in work.prompts])
+    reward: RewardComposition = OutcomeReward()
+    if work.reward == "length":
+        reward = LengthReward(work.max_new_tokens * work.max_turns)
+    runner = EpisodeRunner(environment, reward, run="bench", harness=ToolCallingHarness(max_invalid=1))
+    rows: list[tuple[float, StepProgress]] = []
+
+    def note(row: StepProgress) -> None:
+        rows.append((time.perf_counter(), row))
+        sys.stderr.write(f"ours: step {row.step}, {row.stats.num_trained_tokens} tokens, success {row.success:.2f}\n")
+        if work.goal is not None and row.success >= work.goal:
+            raise _GoalReachedError
+
+    started = time.perf_counter()
+    with contextlib.suppress(_GoalReachedError):
+        train(
+            settings_of(work),
+            model=Path(work.model),
+            run_dir=folder,
+            source=Listed(environment.tasks()),
+            runner=runner,
+            progress=note,
+        )
+    groups = {
+        entry.group.id: entry.group for entry in read_journal(RunFolder(folder).journal) if isinstance(entry, Finished)
+    }
+    _check_prompts(work, groups.values())
+    return Side(steps=tuple(_figures(rows, groups, started)))
+
+
+def _figures(
+    rows: Sequence[tuple[float, StepProgress]], groups: dict[str, EpisodeGroup], started: float
+) -> Iterator[StepFigures]:
+    before = started
+    for at, row in rows:
+        consumed = [groups[name] for name in row.groups]
+        members = [member for group in consumed for member in group.baseline]
+        yield StepFigures(
+            wall_s=at - before,
+            trained_tokens=row.stats.num_trained_tokens,
+            sampled_tokens=sum(member.num_completion_tokens for member in members),
+            num_rows=len(members),
+            success=row.success,
+            reward=row.reward_total,
+            train_s=row.stats.seconds,
+            forward_tokens=row.stats.num_forward_tokens,
+            prefill_tokens=sum(_prefill(group.baseline) for group in consumed),
+        )
+        before = at
+
+
+def _prefill(members: Sequence[Attempt]) -> int:
+    """Tokens that were told to the policy: the group's prompt once, observations of each member."""
+    if not members:
+        return 0
+    observed = sum(
+        len(span.token_ids_T) for member in members for span in member.spans if span.kind is SpanKind.OBSERVATION
+    )
+    return len(members[0].spans[0].token_ids_T) + observed
+
+
+def _check_prompts(work: Workload, groups: Iterable[EpisodeGroup]) -> None:
+    expected = {prompt.order.id: prompt.token_ids_T for prompt in work.prompts}
+    for group in groups:
+        for member in group.members:
+            if member.spans[0].token_ids_T != expected[group.task]:
+                raise TokenContractError(
+                    f"the prompt of {group.task} was rendered as other tokens than the peer gets",
+                    where=member.id,
+                    expected="equal token ids on both sides",
+                    mend="bring the peer's chat template and the dialect together",
+                )
+
+
+if __name__ == "__main__":
+    given = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Workload)
+    sys.stdout.write(msgspec.json.encode(train_ours(given, Path(sys.argv[2]))).decode() + "\n")

@@ -1,0 +1,89 @@
+"""``bench training``: the trainer beside TRL, beside the limits of the machine, and beside itself in turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+
+from flightschool.cli import output
+from flightschool.cli.verb import verb
+
+if TYPE_CHECKING:
+    from flightschool.bench import TrainingBench
+
+__all__ = ["register"]
+
+
+def register(bench: typer.Typer) -> None:
+    """Add the verb to the group ``bench``."""
+    verb(bench, "training", example="flightschool bench training --quick --json")(training)
+
+
+def training(
+    quick: bool = typer.Option(False, "--quick", help="Smaller batches, one measured step, one repeat."),
+    peer: bool = typer.Option(True, "--peer/--no-peer", help="Install TRL apart and measure it in the same run."),
+    parts: str = typer.Option("all", "--parts", help="Some of kernels,overlap,tokens,multi,wall."),
+    model: str | None = typer.Option(None, "--model", help="Folder or name; smollm2-135m by default."),
+) -> None:
+    """The trainer on two cores: tokens and wall time beside TRL's GRPOTrainer, shares of what the machine can do.
+
+    Both sides get the same model, prompts as the same token ids, group size, lengths, reward and optimizer, and take
+    turns. What cannot be measured is null, and reasons says why. others: mean cores that other processes used.
+
+    Targets: trl_ratio_tokens at least 4, trl_ratio_multi 6, trl_ratio_wall 8, multi_share_of_bound,
+    generation_share_of_limit and training_share_of_peak .6, async_share_of_bound .95 at equal final reward, no token
+    older than the bound.
+    """
+    from flightschool.bench import PARTS, bench_training
+
+    chosen = PARTS if parts == "all" else tuple(parts.split(","))
+    measured = bench_training(quick=quick, peer=peer, parts=chosen, model=_folder(model), tell=output.say)
+    _tell(measured)
+    output.finish(msgspec.to_builtins(measured), fell_short=not measured.met)
+
+
+def _folder(model: str | None) -> Path | None:
+    from flightschool.cli.references import existing_path, is_path
+    from flightschool.engines import get_model
+
+    if model is None:
+        return None
+    return existing_path(model, "model folder") if is_path(model) else get_model(model, progress=output.say)
+
+
+def _tell(measured: TrainingBench) -> None:
+    names = (
+        "trl_ratio_tokens",
+        "trl_ratio_tokens_async",
+        "trl_ratio_multi",
+        "trl_ratio_multi_async",
+        "multi_share_of_bound",
+        "trl_ratio_wall",
+        "generation_share_of_limit",
+        "training_share_of_peak",
+        "async_share_of_bound",
+        "async_over_two_threads",
+        "trainer_idle",
+        "waste",
+        "length_bias",
+        "expired_token_share",
+        "batch_inflation",
+        "staleness_bound",
+        "max_trained_staleness",
+        "ess",
+    )
+    limits = {target.name: target for target in measured.targets}
+    rows = []
+    for name in names:
+        value, target = getattr(measured, name), limits.get(name)
+        shown = "not measured" if value is None else f"{value:.3f}"
+        if name == "trl_ratio_wall" and measured.trl_ratio_wall_is_lower_bound:
+            shown = f"at least {shown}"
+        held = "" if target is None else f"{target.relation} {target.limit:g}"
+        verdict = "" if target is None else ("met" if target.met else "MISSED")
+        rows.append((name, shown, held, verdict, measured.reasons.get(name, "")[:60]))
+    title = f"Training; others used {measured.others:.2f} cores at worst"
+    output.table(title, ("figure", "#measured", "#target", "", "why not"), rows)

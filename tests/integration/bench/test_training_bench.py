@@ -1,0 +1,94 @@
+"""``bench training`` for real, with the small model that ships: what it prints, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flightschool.bench.training import Plan, bench_training
+from flightschool.bench.training.peer import peer_python
+from flightschool.cli import main
+from flightschool.engines import tiny_folder
+from flightschool.errors import InfrastructureError
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+PROMISED = [
+    "trl_ratio_tokens",
+    "trl_ratio_multi",
+    "multi_share_of_bound",
+    "trl_ratio_wall",
+    "generation_share_of_limit",
+    "training_share_of_peak",
+    "async_share_of_bound",
+    "trainer_idle",
+    "waste",
+    "length_bias",
+    "expired_token_share",
+    "batch_inflation",
+    "staleness_bound",
+    "max_trained_staleness",
+    "ess",
+]
+
+
+def test_the_verb_prints_every_promised_key_and_says_what_it_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "bench",
+        "training",
+        "--quick",
+        "--no-peer",
+        "--parts",
+        "kernels,tokens,multi",
+        "--model",
+        "tiny",
+        "--json",
+    ]
+    code = main(words)
+    said = json.loads(capsys.readouterr().out)
+    assert set(PROMISED) <= set(said)
+    assert said["schema"] == 1
+    measured = ("generation_share_of_limit", "training_share_of_peak", "multi_share_of_bound")
+    assert all(0.0 < said[key] < 1.5 for key in measured)
+    assert {key for key in PROMISED if said[key] is None} == set(said["reasons"]) == set(PROMISED) - set(measured)
+    assert "--no-peer" in said["reasons"]["trl_ratio_tokens"]
+    assert "--parts" in said["reasons"]["ess"]
+    assert {target["name"] for target in said["targets"]} == set(measured)
+    assert code == (0 if said["met"] else 1)
+    for kind in ("tokens", "multi"):
+        (side,) = said[kind]["ours"]
+        assert [step["num_rows"] for step in side["steps"]] == [16, 16]
+        assert all(step["trained_tokens"] == step["sampled_tokens"] > 16 for step in side["steps"])
+    assert said["multi"]["ours"][0]["steps"][0]["prefill_tokens"] > 2 * said["multi"]["prompt_tokens"]
+
+
+def test_overlapping_keeps_the_bound_and_drops_nothing() -> None:
+    found = bench_training(parts=("overlap",), peer=False, model=tiny_folder(), plan=Plan(overlap_steps=4))
+    assert found.staleness_bound is not None
+    assert found.max_trained_staleness is not None
+    assert 0 <= found.max_trained_staleness <= found.staleness_bound
+    assert (found.waste, found.expired_token_share) == (0.0, 0.0)
+    assert found.ess is not None
+    assert 0.5 < found.ess <= 1.0 + 1e-6
+    assert found.overlap is not None
+    assert 1.0 <= found.overlap.bound <= 2.0
+    assert {target.name for target in found.targets} == {
+        "async_share_of_bound",
+        "equal_final_reward",
+        "expired_token_share",
+        "max_trained_staleness",
+    }
+
+
+def test_a_peer_that_cannot_be_installed_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    said: list[str] = []
+    with pytest.raises(InfrastructureError, match="cannot be installed") as caught:
+        peer_python(said.append, tmp_path)
+    assert "--no-peer" in caught.value.mend
+    assert "trl==" in said[0]
+    assert not (tmp_path / "trl" / "installed").exists()

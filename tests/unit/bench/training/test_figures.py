@@ -1,0 +1,108 @@
+"""Figures of ``bench training`` computed by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flightschool.bench.training.duel import Duel
+from flightschool.bench.training.limits import Limits, bound_tokens_per_s
+from flightschool.bench.training.measuring import bench_training
+from flightschool.bench.training.overlap import Flown, draw_together
+from flightschool.bench.training.workload import Side, StepFigures
+from flightschool.errors import InputError
+
+
+def step(wall_s: float, tokens: int, success: float = 0.0, **fields: Any) -> StepFigures:
+    base = {"trained_tokens": tokens, "sampled_tokens": tokens, "num_rows": 4, "reward": 0.0}
+    return StepFigures(wall_s=wall_s, success=success, **(base | fields))
+
+
+def test_the_warm_up_counts_in_nothing() -> None:
+    side = Side(steps=(step(100.0, 1), step(2.0, 30), step(3.0, 20)))
+    assert side.tokens_per_s == pytest.approx(10.0)
+    assert side.step_s == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize(("goal", "expected"), [(0.2, 0.0), (0.5, 4.0), (0.9, 10.0), (0.99, None)])
+def test_success_is_reached_by_the_steps_before_the_rollouts_that_show_it(goal: float, expected: float | None) -> None:
+    side = Side(steps=(step(4.0, 1, 0.2), step(6.0, 1, 0.5), step(7.0, 1, 0.9)))
+    assert side.reached_s(goal) == expected
+
+
+def test_the_ratio_is_the_median_over_repeats() -> None:
+    def side(rate: float) -> Side:
+        return Side(steps=(step(1.0, 1), step(1.0, int(rate))))
+
+    ours, peer = [side(40), side(60), side(90)], [side(10), side(10), side(30)]
+    found = Duel(kind="prose", num_rows=4, prompt_tokens=9, ours=tuple(ours), peer=tuple(peer), others=0.0)
+    assert found.ratio == pytest.approx(4.0)
+    assert found.step_ratio == pytest.approx(1.0)
+    assert Duel(kind="prose", num_rows=4, prompt_tokens=9, ours=tuple(ours), others=0.0).ratio is None
+
+
+LIMITS = Limits(
+    num_threads=1,
+    bandwidth_gb_s=0.4,
+    peak_gflops=2.0,
+    body_s={32: 0.32, 512: 5.12},
+    head_s={32: 0.64},
+    num_body=80_000_000,
+    num_head=20_000_000,
+    kv_bytes=1_000_000,
+)
+
+
+def test_a_decode_pass_needs_its_products_or_its_bytes() -> None:
+    assert LIMITS.decode_s(32, 0) == pytest.approx(1.0)  # 400 MB at .4 GB/s, more than .96 s of products
+    assert LIMITS.decode_s(32, 100) == pytest.approx(1.25)
+    assert LIMITS.prefill_s(100) == pytest.approx(1.0)
+    assert LIMITS.train_s(100, 50) == pytest.approx(6e-9 * (100 * 8e7 + 50 * 2e7) / 2)
+    assert LIMITS.optimizer_s() == pytest.approx(7.0)
+
+
+def test_the_bound_computes_every_distinct_token_once() -> None:
+    steps = [step(1.0, 50, prefill_tokens=50)]
+    needed = 50 * 0.96 / 32 + 0.5 + LIMITS.train_s(100, 50) + 7.0
+    assert bound_tokens_per_s(LIMITS, steps, 32) == pytest.approx(50 / needed)
+
+
+def flown(wall_s: float, train_s: float, rewards: tuple[float, ...]) -> Flown:
+    return Flown(
+        num_groups=10,
+        wall_s=wall_s,
+        train_s=train_s,
+        final_rewards=rewards,
+        trainer_idle=0.0,
+        waste=0.0,
+        length_bias=0.0,
+        expired_token_share=0.0,
+        batch_inflation=1.0,
+        staleness_bound=2,
+        max_trained_staleness=1,
+        ess=1.0,
+    )
+
+
+def test_overlapping_is_held_against_the_longer_of_two_stations() -> None:
+    in_turn = flown(50.0, 20.0, (0.4, 0.6))
+    found = draw_together(flown(30.0, 20.0, (0.5, 0.6)), in_turn, flown(45.0, 10.0, (0.5,)))
+    assert (found.t_roll_s, found.t_train_s) == (3.0, 2.0)
+    assert found.bound == pytest.approx(5 / 3)
+    assert found.speedup == pytest.approx(5 / 3)
+    assert found.share_of_bound == pytest.approx(1.0)
+    assert found.speedup_over_two_threads == pytest.approx(1.5)
+    assert found.reward_difference == pytest.approx(0.05)
+    assert found.equal_reward
+
+
+def test_a_lost_reward_is_not_equal() -> None:
+    many = tuple(0.5 + 0.01 * (n % 2) for n in range(20))
+    few = tuple(0.4 + 0.01 * (n % 2) for n in range(20))
+    assert not draw_together(flown(30.0, 20.0, few), flown(50.0, 20.0, many), flown(45.0, 10.0, many)).equal_reward
+
+
+def test_an_unknown_part_is_refused() -> None:
+    with pytest.raises(InputError, match="wings"):
+        bench_training(parts=("wings",))
