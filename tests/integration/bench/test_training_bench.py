@@ -10,7 +10,7 @@ import pytest
 from flightschool.bench.training import Plan, bench_training
 from flightschool.bench.training.peer import peer_python
 from flightschool.cli import main
-from flightschool.engines import tiny_folder
+from flightschool.engines.catalogue import tiny_folder
 from flightschool.errors import InfrastructureError
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

@@ -223,7 +223,7 @@ class _Bench:
             num_steps=1 + num_steps,
             max_new_tokens=plan.max_new_tokens,
             learning_rate=_TINY_RATE,
-            reward="length",
+            reward="random",
             num_threads=plan.num_threads,
         )
         found = duel(work, self.scratch, self.python, repeats=plan.repeats, with_async=plan.with_async, tell=self.tell)

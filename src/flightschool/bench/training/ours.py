@@ -7,6 +7,7 @@ the real runner, boundary, checks and journal; nothing is left out that a user's
 from __future__ import annotations
 
 import contextlib
+import random
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +26,7 @@ from flightschool.training.folders import RunFolder
 from flightschool.training.journal import Finished, read_journal
 from flightschool.verification import OutcomeReward
 
-__all__ = ["LengthReward", "Listed", "settings_of", "train_ours"]
+__all__ = ["Listed", "RandomReward", "settings_of", "train_ours"]
 
 
 class Listed:
@@ -42,23 +43,23 @@ class Listed:
         """Nothing follows from it."""
 
 
-class LengthReward:
-    """Pays for length alone, so that members of a group nearly always differ and every row trains.
+class RandomReward:
+    """Draws the outcome, so that members of a group differ and every row trains; the learning rate is next to nothing.
 
     Args:
-        most: sampled tokens that an episode can have.
+        seed: of the draws.
     """
 
-    digest = "length"
+    digest = "random"
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
 
     def compose(self, verdict: Verdict, virtual_ms: float, num_tokens: int | None = None) -> Reward:
         """See ``protocols.RewardComposition``."""
-        del verdict, virtual_ms
-        share = 0.9 * (num_tokens or 0) / self._most
-        return Reward(outcome=share, process=0.0, latency=0.0, gate=1.0, total=share)
+        del verdict, virtual_ms, num_tokens
+        drawn = 0.9 * self._chance.random()
+        return Reward(outcome=drawn, process=0.0, latency=0.0, gate=1.0, total=drawn)
 
 
 def settings_of(work: Workload) -> TrainingSettings:
@@ -99,8 +100,8 @@ def train_ours(work: Workload, folder: Path) -> Side:
     """
     environment = OrdersEnvironment(work.kind, [prompt.order for prompt in work.prompts])
     reward: RewardComposition = OutcomeReward()
-    if work.reward == "length":
-        reward = LengthReward(work.max_new_tokens * work.max_turns)
+    if work.reward == "random":
+        reward = RandomReward(work.seed)
     runner = EpisodeRunner(environment, reward, run="bench", harness=ToolCallingHarness(max_invalid=1))
     rows: list[tuple[float, StepProgress]] = []
 

@@ -128,7 +128,7 @@ def fly(mode: Mode, num_steps: int, folder: Path, *, median_s: float = MEDIAN_S)
         folder: of the run.
         median_s: median latency of a turn's calls.
     """
-    from flightschool.engines import tiny_folder
+    from flightschool.engines.catalogue import tiny_folder
     from flightschool.environments import load_environment
     from flightschool.rollouts import EpisodeRunner
     from flightschool.training import PoolSource, train

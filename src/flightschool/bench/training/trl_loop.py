@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import random
 import re
 import sys
 import tempfile
@@ -209,6 +210,7 @@ class Watch:
 
     def __init__(self, work: dict[str, Any]) -> None:
         self._work = work
+        self._chance = random.Random(work["seed"])
         self.started = 0.0
         self.counts: list[int] = []
         self.steps: list[dict[str, Any]] = []
@@ -219,9 +221,8 @@ class Watch:
         """Of a whole batch."""
         work = self._work
         self._outcomes = [self._outcome(index, completions, columns) for index in range(len(completions))]
-        most = work["max_new_tokens"] * work["max_turns"]
-        lengths = [0.9 * count / most for count in self.counts]
-        self._rewards = lengths if work["reward"] == "length" else self._outcomes
+        drawn = [0.9 * self._chance.random() for _ in completions]
+        self._rewards = drawn if work["reward"] == "random" else self._outcomes
         return self._rewards
 
     def _outcome(self, index: int, completions: list[Any], columns: dict[str, Any]) -> float:

@@ -54,9 +54,8 @@ class Workload(Record, frozen=True, kw_only=True):
     """Of one turn."""
     max_turns: int
     learning_rate: float
-    reward: Literal["length", "outcome"]
-    """``length``: sampled tokens / most possible, so that every group has a gradient. ``outcome``: fifths of the
-    task."""
+    reward: Literal["random", "outcome"]
+    """``random``: drawn, so that every group has a gradient. ``outcome``: fifths of the task."""
     num_threads: int = 2
     micro_batch: int = 8
     """Rows that the peer sends through the model at once."""

@@ -11,9 +11,10 @@ import pytest
 
 from flightschool.bench.training import trl_loop
 from flightschool.bench.training.orders import MAX_TURNS, Kind, OrdersEnvironment, draw_orders
-from flightschool.bench.training.ours import LengthReward, Listed, settings_of
+from flightschool.bench.training.ours import Listed, RandomReward, settings_of
 from flightschool.bench.training.workload import Workload, make_workload
-from flightschool.engines import ChatTokenizer, tiny_folder
+from flightschool.engines import ChatTokenizer
+from flightschool.engines.catalogue import tiny_folder
 from flightschool.errors import InputError
 from flightschool.protocols import Tokenizer
 from flightschool.records import Message, Reward, SpanKind, ToolCall
@@ -35,7 +36,7 @@ SIZES: dict[str, Any] = {
     "num_steps": 3,
     "max_new_tokens": 40,
     "learning_rate": 1e-9,
-    "reward": "length",
+    "reward": "random",
 }
 
 
@@ -104,7 +105,9 @@ def test_the_peers_template_writes_tool_turns_as_the_session_does() -> None:
         else:
             calls = [{"function": {"name": c.name, "arguments": c.arguments}} for c in message.tool_calls]
             told.append({"role": message.role, "content": message.content, "tool_calls": calls})
-    text = jinja2.Environment().from_string(trl_loop.TEMPLATE).render(messages=told, add_generation_prompt=False)
+    chat = jinja2.Environment()
+    chat.policies["json.dumps_kwargs"] = {"sort_keys": False}  # as transformers has it
+    text = chat.from_string(trl_loop.TEMPLATE).render(messages=told, add_generation_prompt=False)
     spans = [token for span in attempt.spans for token in span.token_ids_T]
     assert tokenizer.encode_with_control(text)[: len(spans)] == tuple(spans)
     assert {span.kind for span in attempt.spans} >= {SpanKind.OBSERVATION}
@@ -164,20 +167,20 @@ def test_both_sides_judge_a_refund_alike(amount: Any) -> None:
     (order,) = draw_orders(1, 0)
     paid = order.paid if amount == "PAID" else amount
     ours = flown("refund", [call("refund", order=order.id, amount=paid)])
-    work = {"kind": "refund", "reward": "outcome", "max_new_tokens": 8, "max_turns": 1}
+    work = {"kind": "refund", "reward": "outcome", "max_new_tokens": 8, "max_turns": 1, "seed": 0}
     watch = trl_loop.Watch(work)
     watch.counts = [5]
     said = f"refund {json.dumps({'order': order.id, 'amount': paid})}"
     assert watch.reward([said], id=[order.id], paid=[order.paid]) == [pytest.approx(ours.outcome)]
 
 
-def test_length_is_paid_alike() -> None:
-    watch = trl_loop.Watch({"kind": "prose", "reward": "length", "max_new_tokens": 40, "max_turns": 1})
-    watch.counts = [10, 40]
-    theirs = watch.reward(["", ""], id=["a", "b"])
+def test_rewards_are_drawn_alike() -> None:
+    work = {"kind": "prose", "reward": "random", "max_new_tokens": 40, "max_turns": 1, "seed": 3}
+    theirs = trl_loop.Watch(work).reward(["", ""], id=["a", "b"])
     verdict: Any = None
-    assert theirs == [LengthReward(40).compose(verdict, 0.0, n).outcome for n in (10, 40)]
-    assert theirs == pytest.approx([0.225, 0.9])
+    ours = RandomReward(3)
+    assert theirs == [ours.compose(verdict, 0.0).outcome for _ in range(2)]
+    assert 0.0 <= min(theirs) < max(theirs) < 0.9
 
 
 def test_ours_trains_as_the_peer_does() -> None:
