@@ -42,9 +42,9 @@ from flightschool.verification import OutcomeReward, RewardSettings
 ARMS = ("plain", "bounded", "unbounded")
 WEIGHT = 0.25
 """Of each term; the most that settings allow."""
-BUDGET = 48
+BUDGET = 32
 """Sampled tokens; one read, one write and a word need about as many."""
-FASTEST_MS, SLOWEST_MS = 1_000.0, 6_000.0
+FASTEST_MS, SLOWEST_MS = 500.0, 2_500.0
 MARGIN = 0.05
 """Accuracy counts as equal where the interval of the difference stays above minus this."""
 MEASURES = ("success", "tokens", "calls", "virtual_ms")
@@ -268,7 +268,7 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--groups", type=int, default=6, help="groups of 8 attempts a step")
-    parser.add_argument("--lessons", type=int, default=2, help="demonstrations of each pool task")
+    parser.add_argument("--lessons", type=int, default=4, help="demonstrations of each pool task")
     parser.add_argument("--samples", type=int, default=4, help="attempts at each held-out task")
     parser.add_argument("--imitation-rate", type=float, default=5e-4)
     parser.add_argument("--learning-rate", type=float, default=3e-4)

@@ -1,18 +1,11 @@
-"""Generation and the training pass beside the limits of the machine.
-
-``python -m flightschool.bench.training.kernels MODEL THREADS``: a process of its own, prints one ``Kernels`` as JSON.
-"""
+"""Generation and the training pass beside the limits of the machine, in one process (``processes``)."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-
-import msgspec
 
 from flightschool.bench.training.limits import Limits, best_s, measure_limits
 from flightschool.records import Record, SpanKind, TokenSpan, VersionRun
@@ -155,12 +148,3 @@ def _completion(chance: random.Random, vocab: int) -> TokenSpan:
         logprobs_T=(-9.0,) * OWN,
         versions=(VersionRun(step=0, count=OWN),),
     )
-
-
-def main(words: Sequence[str]) -> str:
-    """Model folder and threads in, JSON out."""
-    return msgspec.json.encode(measure_kernels(Path(words[0]), int(words[1]))).decode()
-
-
-if __name__ == "__main__":
-    sys.stdout.write(main(sys.argv[1:]) + "\n")

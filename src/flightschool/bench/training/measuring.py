@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection
@@ -15,7 +14,7 @@ from flightschool.bench.training.duel import Duel, Race, duel, race
 from flightschool.bench.training.kernels import Kernels
 from flightschool.bench.training.limits import bound_tokens_per_s
 from flightschool.bench.training.overlap import Flown, Mode, Overlap, draw_together
-from flightschool.bench.training.peer import ask, peer_python
+from flightschool.bench.training.peer import MEASURING, ask, peer_python
 from flightschool.bench.training.workload import make_workload
 from flightschool.errors import FlightschoolError, InputError
 from flightschool.records import Record
@@ -127,13 +126,7 @@ class _Bench:
     def kernels(self) -> None:
         """Generation and training pass beside the limits of the machine."""
         self.tell("limits of the machine, generation, training pass")
-        command = [
-            sys.executable,
-            "-m",
-            "flightschool.bench.training.kernels",
-            str(self.model),
-            str(self.plan.num_threads),
-        ]
+        command = [*MEASURING, "kernels", str(self.model), str(self.plan.num_threads)]
         answered = ask(command)
         found = msgspec.json.decode(answered.answer, type=Kernels)
         self.others.append(answered.others)
@@ -151,7 +144,7 @@ class _Bench:
             self.tell(f"tools of heavy-tailed latency: {mode}, {self.plan.overlap_steps} steps")
             with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
                 words = [mode, str(self.plan.overlap_steps), f"{folder}/run"]
-                answered = ask([sys.executable, "-m", "flightschool.bench.training.overlap", *words])
+                answered = ask([*MEASURING, "overlap", *words])
             flown[mode] = msgspec.json.decode(answered.answer, type=Flown)
             self.others.append(answered.others)
         drawn = draw_together(flown["async"], flown["sync"], flown["sync_two_threads"])

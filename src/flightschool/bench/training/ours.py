@@ -1,7 +1,7 @@
-"""Our side of a workload: a whole run by ``training.train``, in a process of its own.
+"""Our side of a workload: a whole run by ``training.train``, in a process of its own (``processes``).
 
-``python -m flightschool.bench.training.ours WORKLOAD.json FOLDER``: prints one ``Side`` as JSON. Episodes go through
-the real runner, boundary, checks and journal; nothing is left out that a user's run has, except for trackers.
+Episodes go through the real runner, boundary, checks and journal; nothing is left out that a user's run has, except for
+trackers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-
-import msgspec
 
 from flightschool.bench.training.orders import OrdersEnvironment
 from flightschool.bench.training.workload import Side, StepFigures, Workload
@@ -170,8 +168,3 @@ def _check_prompts(work: Workload, groups: Iterable[EpisodeGroup]) -> None:
                     expected="equal token ids on both sides",
                     mend="bring the peer's chat template and the dialect together",
                 )
-
-
-if __name__ == "__main__":
-    given = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Workload)
-    sys.stdout.write(msgspec.json.encode(train_ours(given, Path(sys.argv[2]))).decode() + "\n")

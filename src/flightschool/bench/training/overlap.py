@@ -2,8 +2,7 @@
 
 Three whole runs on the desk with the small model that ships: asynchronous with one thread a station, synchronous with
 one thread a station, synchronous in one process with two threads. The latency of tools is *awaited*, lognormal with
-σ = 1, from the same seed in all of them. ``python -m flightschool.bench.training.overlap MODE STEPS FOLDER`` makes one
-run in a process of its own and prints one ``Flown`` as JSON.
+σ = 1, from the same seed in all of them. Each is a process of its own (``processes``).
 
 Stations in turn need T_roll + T_train for a group, overlapping ones at best the larger of both; the bound is the
 quotient. Generation that need not wait for the slowest episode of a round can do better than that.
@@ -18,8 +17,6 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
-
-import msgspec
 
 from flightschool.digest import derive_random
 from flightschool.protocols import ModelEndpoint, ToolEndpoint
@@ -215,8 +212,3 @@ def _difference(left: Sequence[float], right: Sequence[float]) -> tuple[float, f
     """Difference of means, and half the width of its 95 % interval by the normal law."""
     variance = sum(statistics.variance(values) / len(values) for values in (left, right))
     return statistics.fmean(left) - statistics.fmean(right), 1.96 * math.sqrt(variance)
-
-
-if __name__ == "__main__":
-    chosen = msgspec.convert(sys.argv[1], Mode)
-    sys.stdout.write(msgspec.json.encode(fly(chosen, int(sys.argv[2]), Path(sys.argv[3]))).decode() + "\n")

@@ -18,10 +18,12 @@ from flightschool.bench.training.workload import Side, Workload
 from flightschool.errors import InfrastructureError
 from flightschool.records import Record
 
-__all__ = ["PACKAGES", "Answered", "ask", "fly_ours", "fly_peer", "peer_python"]
+__all__ = ["MEASURING", "PACKAGES", "Answered", "ask", "fly_ours", "fly_peer", "peer_python"]
 
 PACKAGES = ("trl==1.16.0", "transformers==5.24.0", "datasets==5.2.0", "jmespath==1.1.0", "torch==2.13.0")
 """Exactly these: what is compared must stay the same from one measurement to the next."""
+MEASURING = (sys.executable, "-m", "flightschool.bench.training.processes")
+"""Begins the command of a measuring process of ours."""
 _INSTALLED = "installed"
 _INSTALL_LIMIT_S = 1800.0
 
@@ -75,7 +77,9 @@ def _install(command: Sequence[str]) -> None:
 
 def fly_ours(work: Workload, scratch: Path) -> tuple[Side, float]:
     """Our side of a workload, and how much others computed meanwhile."""
-    return _fly(work, scratch, [sys.executable, "-m", "flightschool.bench.training.ours"], with_folder=True)
+    return _fly(
+        work, scratch, [sys.executable, "-m", "flightschool.bench.training.processes", "ours"], with_folder=True
+    )
 
 
 def fly_peer(work: Workload, scratch: Path, python: Path) -> tuple[Side, float]:
