@@ -7,6 +7,7 @@ import platform
 import sqlite3
 import sys
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import typer
@@ -59,7 +60,7 @@ def examine() -> list[Finding]:
         _models,
         _workspace,
         _sandboxes,
-        _servers,
+        _engines,
     )
     found: list[Finding] = []
     for check in checks:
@@ -173,6 +174,20 @@ def _sandboxes() -> list[Finding]:
     return [*lines, Finding(name="sandbox", state="note", found=found, mend="see the lines above")]
 
 
-def _servers() -> Finding:
-    found = "not built yet: vLLM, SGLang and other servers, Ray; generation uses the built-in torch engine"
-    return Finding(name="other engines", state="note", found=found)
+def _engines() -> list[Finding]:
+    """What may generate besides the built-in engine: each needs a package of its own here, or a server elsewhere."""
+    served = "vLLM and SGLang servers are spoken to where a job's [engine] names their url; Ray is not built yet"
+    return [
+        _extra("engine hf", "transformers", "hf", "any causal language model of transformers can generate"),
+        _extra("grammar", "llguidance", "grammar", "calls can be held to the tools' schemas"),
+        Finding(name="other engines", state="note", found=served),
+    ]
+
+
+def _extra(name: str, package: str, extra: str, use: str) -> Finding:
+    """Whether an optional package is here; only looked up, since importing it takes seconds."""
+    try:
+        return Finding(name=name, state="ok", found=f"{package} {version(package)}: {use}")
+    except PackageNotFoundError:
+        mend = f"pip install 'flightschool[{extra}]'"
+        return Finding(name=name, state="note", found=f"{package} is not installed; with it, {use}", mend=mend)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flightschool.cli import doctor
 from flightschool.cli.jobs import find_job, note_job
 from flightschool.cli.rollout import spread
 from flightschool.cli.train import rooted
@@ -111,11 +113,21 @@ def test_train_takes_a_configuration_or_a_run(run: Run, space: Path) -> None:
     assert spoken.error["mend"] == "did you mean 'num_steps'?"
 
 
-def test_doctor_names_what_is_not_built(run: Run, space: Path) -> None:
+def test_doctor_names_what_is_not_built_and_what_is_not_installed(
+    run: Run, space: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_of(package: str) -> str:
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr(doctor, "version", none_of)
     found = {check["name"]: check for check in run("doctor", "--json").json["checks"]}
     assert found["python"]["state"] == "ok"
     assert found["other engines"]["state"] == "note"
-    assert "not built yet" in found["other engines"]["found"]
+    assert "Ray is not built yet" in found["other engines"]["found"]
+    assert found["engine hf"]["state"] == "note"
+    assert found["engine hf"]["mend"] == "pip install 'flightschool[hf]'"
+    monkeypatch.undo()
+    assert doctor._extra("grammar", "pytest", "grammar", "x").found.startswith("pytest ")
     assert str(space) in found["workspace"]["found"]
 
 
