@@ -38,6 +38,9 @@ def rollout(
     perturb: str | None = typer.Option(None, "--perturb", help="Fault profile: clean, noisy, storm, or a path."),
     seed: int = typer.Option(0, "--seed", help="Same seed, same episodes."),
     keep_output: bool = typer.Option(False, "--keep-output", help="Keep end states; of task folders tell output."),
+    build_network: bool = typer.Option(
+        False, "--build-network", help="Lend this machine's network to builds of task folders that fetch."
+    ),
 ) -> None:
     """Let a policy attempt tasks. In a workspace every attempt is kept, for replay and for reports."""
     if is_path(environment) and Path(environment).is_dir():
@@ -47,8 +50,20 @@ def rollout(
             raise InputError(
                 "tasks of folders are named by their paths", where="--task", expected="a path", mend="name the folder"
             )
-        rollout_folders(Path(environment), policy_text, num=num, seed=seed, perturb=perturb, keep_output=keep_output)
+        rollout_folders(
+            Path(environment),
+            policy_text,
+            num=num,
+            seed=seed,
+            perturb=perturb,
+            keep_output=keep_output,
+            build_network=build_network,
+        )
         return
+    if build_network:
+        raise InputError(
+            "an environment builds nothing", where="--build-network", expected="task folders", mend="leave it out"
+        )
     from flightschool.audit.trajectories import facts_of
     from flightschool.rollouts import EpisodeRunner, run_attempts
     from flightschool.verification import current_reward

@@ -23,7 +23,14 @@ CACHE_NAME = "flightschool"
 
 
 def rollout_folders(
-    path: Path, policy_text: str, *, num: int, seed: int, perturb: str | None, keep_output: bool
+    path: Path,
+    policy_text: str,
+    *,
+    num: int,
+    seed: int,
+    perturb: str | None,
+    keep_output: bool,
+    build_network: bool = False,
 ) -> None:
     """Let a policy attempt the tasks of a folder, and finish the verb."""
     from flightschool.errors import InputError
@@ -40,7 +47,15 @@ def rollout_folders(
     keep = space.store.put_blob if keep_output and space is not None else None
     with output.progress(f"{policy.name} in {path}", num) as bar:
         results = run_episodes(
-            tasks, policy, num=num, seed=seed, run=run, images=_images(space), keep_blob=keep, on_result=bar.tick
+            tasks,
+            policy,
+            num=num,
+            seed=seed,
+            run=run,
+            images=_images(space),
+            keep_blob=keep,
+            build_network=build_network,
+            on_result=bar.tick,
         )
     made = [result.attempt for result in results if isinstance(result, Episode)]
     findings = scan_made(made, {}, None if space is None else space.store, str(path))
@@ -106,6 +121,7 @@ def result_row(result: Result, with_output: bool) -> dict[str, Any]:
     if result.details is not None:
         row["base"] = f"{result.details.base.image} stood in for by {result.details.base.stand_in}"
         row["stood_in"] = list(result.details.stood_in)
+        row["networked"] = list(result.details.networked)
     return {**row, "stages": _stages(result, with_output)}
 
 

@@ -137,7 +137,9 @@ COPY --chmod=0555 *.sh [ab]?.dat /opt/
 """
     seen = '"$(echo $(ls /opt | grep -v present) $(cat /app/by-python))" = "a1.dat b2.dat run.sh made"'
     files = kit.harbor(
-        dockerfile, kit.judge(f"[ {seen} ] && [ ! -e /app/secret ] && [ -e /app/done ]"), "/opt/run.sh\n"
+        dockerfile,
+        kit.judge(f"[ {seen} ] && [ ! -e /app/secret ] && [ -e /app/done ] && [ ! -e /root/.cache/x ]"),
+        "/opt/run.sh\n",
     )
     more = {"a1.dat": "", "b2.dat": "", "c3.dat": "", "secret": "", ".dockerignore": "secret\n"}
     more["run.sh"] = "#!/bin/sh\n: > done\n"

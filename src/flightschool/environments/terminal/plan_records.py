@@ -157,6 +157,8 @@ class RunStep(_Step, frozen=True, kw_only=True, tag="run"):
     env: dict[str, str] = msgspec.field(default_factory=dict)
     """Variables set by ENV and ARG so far, ENV first in rank."""
     fetches: tuple[Fetch, ...] = ()
+    scratch: tuple[str, ...] = ()
+    """Folders of cache and tmpfs mounts: there for the command, and what it leaves in them is not kept."""
 
 
 class OtherStep(_Step, frozen=True, kw_only=True, tag="other"):

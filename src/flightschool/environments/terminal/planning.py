@@ -280,11 +280,13 @@ class _Planner:
             if argv is not None
             else fetches_of_script(command, env, self._text_of)
         )
+        obstacles, scratch = self._run_flags(instruction)
         return RunStep(
             line=instruction.line,
             end_line=instruction.end_line,
             text=instruction.text,
-            obstacles=self._run_flags(instruction),
+            obstacles=obstacles,
+            scratch=scratch,
             argv=argv if argv is not None else (*self.shell, command),
             script=script,
             workdir=self.workdir,
@@ -293,16 +295,19 @@ class _Planner:
             fetches=tuple(fetches),
         )
 
-    def _run_flags(self, instruction: Instruction) -> tuple[Obstacle, ...]:
-        found = []
+    def _run_flags(self, instruction: Instruction) -> tuple[tuple[Obstacle, ...], tuple[str, ...]]:
+        """What of the flags is not replayed, and the folders that exist for the command alone."""
+        found, scratch = [], []
         for name, value in instruction.flags:
             options = dict(pair.partition("=")[::2] for pair in value.split(","))
             if name == "mount" and options.get("type", "bind") in ("cache", "tmpfs"):
-                continue  # an empty folder does as well
+                places = (options.get(key) for key in ("target", "dst", "destination"))
+                scratch += [self.absolute(self.expand(place)) for place in places if place]
+                continue
             if (name, value) in (("network", "default"), ("network", "none"), ("security", "sandbox")):
                 continue
             found.append(self.obstacle(instruction.line, f"RUN --{name}={value} is not replayed"))
-        return tuple(found)
+        return tuple(found), tuple(scratch)
 
     def _text_of(self, path: str) -> str | None:
         """Text of a file that was copied, for ``pip install -r``."""

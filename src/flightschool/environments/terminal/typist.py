@@ -171,12 +171,19 @@ class Terminal:
 
     def _waits(self) -> bool:
         try:
-            if os.tcgetpgrp(self._master) != self._pid:
-                return False
-            with open(f"/proc/{self._pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-                return file.read().rpartition(")")[2].split()[0] == "S"
-        except OSError:
-            return True
+            in_front = os.tcgetpgrp(self._master)
+        except OSError:  # no shell has taken it yet
+            return False
+        return in_front == self._pid and _sleeps(self._pid)
+
+
+def _sleeps(pid: int) -> bool:
+    """Whether a process waits for something; true where the kernel does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return file.read().rpartition(")")[2].split()[0] == "S"
+    except OSError:
+        return True
 
 
 def play(terminal: Terminal, stroke: dict[str, Any], done: str) -> bool:

@@ -36,6 +36,8 @@ class TerminalEpisode(Record, frozen=True, kw_only=True):
     stages: tuple[StageResult, ...]
     stood_in: tuple[str, ...] = ()
     """Packages and tools that the build and the scripts ask for and that were there already, and as what."""
+    networked: tuple[str, ...] = ()
+    """Steps of the build that this machine's network was lent to."""
 
 
 class NotRun(Record, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ async def regrade(
         InputError: no end states were kept, the image cannot be built here, or it is another one now.
         InfrastructureError: a sandbox was lost.
     """
-    image = await store.build(task)
+    image = await store.kept(episode.image_digest) or await store.build(task)
     if isinstance(image, NotRunnable):
         raise InputError(f"the image cannot be built: {image.reason}", where=task.folder, expected="the same machine")
     if image.digest != episode.image_digest:

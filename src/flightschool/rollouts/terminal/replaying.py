@@ -16,6 +16,7 @@ from flightschool.rollouts.terminal.policies import TerminalPolicy
 from flightschool.rollouts.terminal.records import NotRun, TerminalEpisode
 from flightschool.rollouts.terminal.runner import TerminalRunner
 from flightschool.rollouts.terminal.running import native_provider
+from flightschool.sandbox import NativeProvider
 
 __all__ = ["replay_terminal"]
 
@@ -49,13 +50,17 @@ def replay_terminal(
 
     async def again() -> Replay:
         provider = await native_provider()
+        networked = NativeProvider(without=["network"]) if details.networked else None
         try:
-            runner = TerminalRunner(ImageStore(images, provider, base_trees=base_trees), provider, run=recorded.run)
+            store = ImageStore(images, provider, base_trees=base_trees, networked=networked)
+            runner = TerminalRunner(store, provider, run=recorded.run)
             result = await runner.attempt(
                 task, policy, group=recorded.group, index=recorded.index, seed=recorded.seed, number=recorded.number
             )
         finally:
             await provider.aclose()
+            if networked is not None:
+                await networked.aclose()
         if isinstance(result, NotRun):
             raise InputError(
                 f"it needs {result.need} here: {result.reason}", where=details.folder, expected="the same machine"

@@ -381,6 +381,7 @@ def _details(
         image_digest=image.digest,
         stages=tuple(stages),
         stood_in=stood_in,
+        networked=image.networked,
     )
 
 

@@ -58,6 +58,7 @@ def run_episodes(
     base_trees: Path | None = None,
     keep_blob: KeepBlob | None = None,
     concurrency: int | None = None,
+    build_network: bool = False,
     on_result: Callable[[Result], None] | None = None,
 ) -> list[Result]:
     """``num`` episodes over the tasks in turn; tasks repeat once all had theirs. Results in order of the episodes.
@@ -67,6 +68,7 @@ def run_episodes(
     Args:
         images: folder in which built images are kept.
         concurrency: episodes at a time; one for each processor where it is None.
+        build_network: whether steps of builds that fetch share this machine's network. Policies and tests never do.
 
     Raises:
         InfrastructureError: no sandbox can be made here.
@@ -74,10 +76,10 @@ def run_episodes(
 
     async def run_all() -> list[Result]:
         provider = await native_provider()
+        networked = NativeProvider(without=["network"]) if build_network else None
         try:
-            runner = TerminalRunner(
-                ImageStore(images, provider, base_trees=base_trees), provider, run=run, keep_blob=keep_blob
-            )
+            store = ImageStore(images, provider, base_trees=base_trees, networked=networked)
+            runner = TerminalRunner(store, provider, run=run, keep_blob=keep_blob)
             gate = asyncio.Semaphore(concurrency or os.cpu_count() or 1)
             locks = {task.id: asyncio.Lock() for task in tasks}
             built: set[str] = set()
@@ -113,6 +115,8 @@ def run_episodes(
             return list(await asyncio.gather(*(one(task, index) for task, index in order)))
         finally:
             await provider.aclose()
+            if networked is not None:
+                await networked.aclose()
 
     return asyncio.run(run_all())
 

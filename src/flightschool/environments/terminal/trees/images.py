@@ -33,7 +33,7 @@ from flightschool.environments.terminal.trees.presence import (
     write_stand_ins,
 )
 from flightschool.environments.terminal.trees.records import Image, NotRunnable, Substitution
-from flightschool.environments.terminal.trees.replay import replay
+from flightschool.environments.terminal.trees.replay import Builders, replay
 from flightschool.errors import InputError
 from flightschool.sandbox import ImageTree, NativeProvider, ReadOnlyMount, SandboxSpec
 
@@ -62,11 +62,21 @@ class ImageStore:
         provider: the native one; owned by the caller.
         base_trees: folder with unpacked images (``ubuntu_24.04`` for ``ubuntu:24.04``), by default ``base-trees``
             beside ``folder``; an image that is not there is stood in for by the curated view of the host.
+        networked: lends this machine's network to steps of builds that fetch; owned by the caller. None: such a task
+            *needs network*.
     """
 
-    def __init__(self, folder: Path, provider: NativeProvider, *, base_trees: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        provider: NativeProvider,
+        *,
+        base_trees: Path | None = None,
+        networked: NativeProvider | None = None,
+    ) -> None:
         self._folder = folder
         self._provider = provider
+        self._networked = networked
         self._base_trees = base_trees or folder.parent / "base-trees"
         self._bases: dict[str, _Base] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,11 +94,19 @@ class ImageStore:
         base = await self._base(plan.base)
         if any(isinstance(step, RunStep) and step.fetches for step in plan.steps):
             plan = plan_build(task, is_present=base.presence)
-        if plan.readiness is not Readiness.REPLAYABLE:
+        lent = self._networked is not None and plan.readiness is Readiness.NEEDS_NETWORK
+        if plan.readiness is not Readiness.REPLAYABLE and not lent:
             need = Need.DOCKER if plan.readiness is Readiness.NEEDS_DOCKER else Need.NETWORK
             return NotRunnable(need=need.value, obstacles=tuple(o for o in plan.obstacles if o.need is need))
-        key = digest(["image", SHAPE, plan.digest, base.digest, plan.workdir, plan.user, plan.env])
+        key = digest(["image", SHAPE, plan.digest, base.digest, plan.workdir, plan.user, plan.env, *["lent"] * lent])
         return self._kept(key) or await self._make(key, task, plan, base)
+
+    async def kept(self, key: str) -> Image | None:
+        """An image that was built before and whose base is as it was; None: there is none."""
+        image = self._kept(key)
+        if image is None or (await self._base(image.base.image)).digest != image.base.digest:
+            return None
+        return image
 
     async def fetches(self, task: TerminalTask, image: Image, scripts: tuple[str, ...]) -> NotRunnable | None:
         """Whether scripts of the task would fetch what is not there; None: they do not.
@@ -172,8 +190,7 @@ class ImageStore:
                 plan,
                 tree,
                 Path(task.folder, context),
-                self._provider,
-                stand_ins=base.stand_ins,
+                Builders(plain=self._provider, networked=self._networked, stand_ins=base.stand_ins),
                 where=dockerfile or "task.toml",
                 timeout_s=task.limits.build_s or 600.0,
             )
@@ -189,6 +206,7 @@ class ImageStore:
                 account=account,
                 env=plan.env,
                 build_s=time.monotonic() - started,
+                networked=tuple(f"{dockerfile}:{step.line}" for step in plan.steps if step.obstacles),
             )
             (aside / _RECORD).write_bytes(msgspec.json.encode(image))
         kept = self._kept(key)

@@ -67,6 +67,8 @@ case $verb in
   *) rest "$@" ;;
 esac
 """
+_APT_CONF: Final = 'APT::Sandbox::User "root";\n'
+"""For builds that fetch: root inside cannot become another user, which apt would for its downloads."""
 _PIP: Final = """\
 plain() { printf %s "${1%%[!A-Za-z0-9._-]*}" | tr 'A-Z_.' 'a-z--'; }
 ask() { has "$(plain "$1")" || missing="$missing $1"; }
@@ -204,7 +206,7 @@ def _pip(text: str) -> dict[str, str]:
 
 def stand_ins_digest(presence: Presence) -> str:
     """Digest of what ``write_stand_ins`` writes."""
-    return digest([presence.digest, _COMMON, _APT, _PIP, _INSTALLER, _ADDRESSES, _uv_text()])
+    return digest([presence.digest, _COMMON, _APT, _APT_CONF, _PIP, _INSTALLER, _ADDRESSES, _uv_text()])
 
 
 def _uv_text() -> str:
@@ -228,6 +230,7 @@ def write_stand_ins(folder: Path, presence: Presence) -> None:
             (programs / name).chmod(0o755)
     if presence.python:
         _write_uv(folder, programs, presence)
+    (folder / "apt.conf").write_text(_APT_CONF, encoding="utf-8")
     for path in (folder, programs):
         path.chmod(0o755)
 

@@ -43,6 +43,8 @@ class Image(Record, frozen=True, kw_only=True):
     build_s: float
     """Seconds of the build that made it; a tree from the cache keeps its own."""
     cached: bool = False
+    networked: tuple[str, ...] = ()
+    """Steps of its build that this machine's network was lent to, by file and line."""
 
 
 class NotRunnable(Record, frozen=True, kw_only=True):

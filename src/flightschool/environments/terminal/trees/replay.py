@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,7 @@ from flightschool.sandbox import (
     SandboxSpec,
 )
 
-__all__ = ["BUILD_LIMITS", "account_env", "replay", "tail"]
+__all__ = ["BUILD_LIMITS", "Builders", "account_env", "replay", "tail"]
 
 BUILD_LIMITS: Final = Limits(
     cpu_s=3600, wall_s=1800, memory_bytes=4 << 30, pids=512, open_files=4096, disk_bytes=2 << 30, inodes=200_000
@@ -39,23 +40,28 @@ BUILD_LIMITS: Final = Limits(
 _SCRIPT: Final = "/tmp/.build-script"
 _OWN: Final = (STAND_INS, _SCRIPT)
 TAIL_BYTES: Final = 2000
+_RESOLVING: Final = ("/etc/resolv.conf", "/etc/hosts")
+_PROXIES: Final = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
+"""Variables that a builder hands to RUN by itself, in small and in capital letters."""
+
+
+class Builders(msgspec.Struct, frozen=True, kw_only=True):
+    """Who makes the sandboxes of a build."""
+
+    plain: NativeProvider
+    networked: NativeProvider | None = None
+    """For steps that fetch: shares this machine's network. None: nothing is fetched."""
+    stand_ins: Path
+    """Folder of ``write_stand_ins``; a step that fetches finds the real programs instead."""
 
 
 async def replay(
-    plan: BuildPlan,
-    tree: Tree,
-    context: Path,
-    provider: NativeProvider,
-    *,
-    stand_ins: Path,
-    where: str,
-    timeout_s: float = 600.0,
+    plan: BuildPlan, tree: Tree, context: Path, builders: Builders, *, where: str, timeout_s: float = 600.0
 ) -> None:
     """Do every step to ``tree``, which holds the base.
 
     Args:
         context: the build context on this machine.
-        stand_ins: folder of ``write_stand_ins``.
         where: the Dockerfile's path, for errors.
         timeout_s: of the whole build, of which each command gets what is left.
 
@@ -73,7 +79,7 @@ async def replay(
         elif isinstance(step, CopyStep):
             _copy(tree, step, context, place)
         elif isinstance(step, RunStep):
-            timeout_s -= await _run(step, tree, account, provider, stand_ins, place, timeout_s)
+            timeout_s -= await _run(step, tree, account, builders, place, timeout_s)
 
 
 def _copy(tree: Tree, step: CopyStep, context: Path, place: str) -> None:
@@ -85,17 +91,18 @@ def _copy(tree: Tree, step: CopyStep, context: Path, place: str) -> None:
         ) from error
 
 
-async def _run(
-    step: RunStep,
-    tree: Tree,
-    account: Account,
-    provider: NativeProvider,
-    stand_ins: Path,
-    place: str,
-    timeout_s: float,
-) -> float:
+async def _run(step: RunStep, tree: Tree, account: Account, builders: Builders, place: str, timeout_s: float) -> float:
     if timeout_s <= 0:
         raise BuildError("the build ran out of time", where=place, expected="a quicker build", mend="raise its limit")
+    for folder in step.scratch:
+        tree.make_folder(folder)
+    fetching = builders.networked if step.obstacles else None
+    mounts = [ReadOnlyMount(source=str(builders.stand_ins), target=STAND_INS)]
+    path = f"{STAND_INS}/bin:{step.env.get('PATH', DEFAULT_ENV['PATH'])}"
+    more = {"PATH": path}
+    if fetching is not None:
+        mounts += [ReadOnlyMount(source=name, target=name) for name in _RESOLVING if Path(name).is_file()]
+        more = {**_proxies(), "APT_CONFIG": f"{STAND_INS}/apt.conf", "PATH": path.partition(":")[2]}
     spec = SandboxSpec(
         root=ImageTree(path=str(tree.root), over_host=tree.over_host),
         limits=changed_limits(BUILD_LIMITS, timeout_s),
@@ -103,17 +110,16 @@ async def _run(
         uid=account.uid,
         gid=account.gid,
         workdir=step.workdir,
-        mounts=(ReadOnlyMount(source=str(stand_ins), target=STAND_INS),),
+        mounts=tuple(mounts),
         changes=True,
         file_powers=True,
     )
-    path = step.env.get("PATH", DEFAULT_ENV["PATH"])
-    async with provider.open(spec) as box:
+    async with (fetching or builders.plain).open(spec) as box:
         argv = list(step.argv)
         if step.script:
             await box.put(_SCRIPT, step.script.encode(), mode=0o755)
             argv = [_SCRIPT]
-        result = await box.exec(argv, timeout_s=timeout_s, env={"PATH": f"{STAND_INS}/bin:{path}"})
+        result = await box.exec(argv, timeout_s=timeout_s, env=more)
         if not result.ok:
             raise BuildError(
                 f"{_short(step)} ended with {_ending(result)}: {tail(result)}",
@@ -122,8 +128,14 @@ async def _run(
                 mend="run it where the base image itself is at hand, or install what it lacks",
             )
         written = await box.written(most_bytes=BUILD_LIMITS.disk_bytes, most_entries=BUILD_LIMITS.inodes)
-    tree.apply(change for change in written if not change.path.startswith(_OWN))
+    own = (*_OWN, *(_RESOLVING if fetching is not None else ()), *(f"{folder}/" for folder in step.scratch))
+    tree.apply(change for change in written if not change.path.startswith(own))
     return result.wall_s
+
+
+def _proxies() -> dict[str, str]:
+    names = [name for plain in _PROXIES for name in (plain, plain.upper())]
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def changed_limits(limits: Limits, wall_s: float) -> Limits:
