@@ -315,7 +315,13 @@ def test_what_is_left_is_counted(tmp_path: Path) -> None:
     fd = os.open("/", os.O_PATH)
     dead = _forked(lambda: None)
     ready, tells_ready = os.pipe()
-    alive = _forked(lambda: (libc.unshare(0x40000000), os.write(tells_ready, b"x"), time.sleep(600)))
+
+    def live_apart() -> None:
+        libc.unshare(0x40000000)
+        os.write(tells_ready, b"x")
+        time.sleep(600)
+
+    alive = _forked(live_apart)
     os.read(ready, 1)
     if group is not None:
         group.mkdir()

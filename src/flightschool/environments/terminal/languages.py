@@ -29,6 +29,11 @@ unistd utime utmp wait wchar wctype wordexp
 _HEADERS: Final = frozenset(f"{name}.h" for name in _NAMES.split())
 """Of the C library. ``stdc-predef.h`` is read by every compilation, whatever it includes."""
 _HEADER_FOLDERS: Final = ("bits/", "gnu/", "sys/", "asm/", "asm-generic/", "linux/")
+_LINKED: Final = re.compile(
+    r"^(?:(?:/etc/perl|/usr/local/(?:share|lib/[^/]+)/perl|/usr/local/lib/site_perl)(?:/.*)?"
+    r"|/usr/local/include/(?:arpa|asm|asm-generic|bits|gnu|linux|net|netinet|sys))$"
+)
+"""Folders, and what lies in those of Perl: a link there would bring in what lies elsewhere."""
 _PERL: Final = re.compile(
     r"^(?:/etc/perl|/usr/local/(?:share|lib/[^/]+)/perl/[\d.]+|/usr/local/lib/site_perl)/(.+\.p[lm])$"
 )
@@ -42,29 +47,34 @@ _PERL_OF_SYSTEM: Final = (
 )
 
 
-def turns_a_language(path: str, base: Tree, *, system: Sequence[str]) -> str:
+def turns_a_language(path: str, base: Tree, *, system: Sequence[str], is_link: bool = False) -> str:
     """Why a path that was written would turn programs which it does not belong to; empty: it would not.
 
     Args:
         path: absolute.
         base: the tree that the image began with.
         system: folders of the system.
+        is_link: whether it is a symbolic link.
     """
-    folder, _, name = path.rpartition("/")
-    of_system = any(beneath(path, one) for one in system)
-    if of_system and _PYTHON.match(name):
-        return "tells Python that its library lies elsewhere"
-    if of_system and (_LIBRARIES.match(name) or _LIBRARIES.match(path)):
-        return "settings of the loader of programs"
-    if of_system and name == "specs" and "/gcc" in folder:
-        return "tells the compiler what to run"
+    if is_link and _LINKED.match(path):
+        return "a link in place of a folder that a language reads"
     header = path.removeprefix("/usr/local/include/")
     if header != path and (header in _HEADERS or header.startswith(_HEADER_FOLDERS)):
         return "a header of the system's name"
     module = _PERL.match(path)
     if module is not None and _perl_has(base, module.group(1)):
         return "a module of the system's name"
-    return ""
+    return _beside_programs(path) if any(beneath(path, one) for one in system) else ""
+
+
+def _beside_programs(path: str) -> str:
+    """Settings that lie among the system's own programs and libraries."""
+    folder, _, name = path.rpartition("/")
+    if _PYTHON.match(name):
+        return "tells Python that its library lies elsewhere"
+    if _LIBRARIES.match(name) or _LIBRARIES.match(path):
+        return "settings of the loader of programs"
+    return "tells the compiler what to run" if name == "specs" and "/gcc" in folder else ""
 
 
 def _perl_has(base: Tree, module: str) -> bool:

@@ -148,7 +148,7 @@ class Sieve:
             own = self._is_system(entry.path) or any(beneath(entry.path, place) for place in _LOADER)
             return "a part of the system was removed" if own and self._base_has(entry.path) else ""
         why = self._replaces(entry) or self._is_read_unasked(entry) or self._shadow_of_a_module(entry.path)
-        why = why or turns_a_language(entry.path, self._base, system=_SYSTEM)
+        why = why or turns_a_language(entry.path, self._base, system=_SYSTEM, is_link=entry.kind is WrittenKind.LINK)
         return why or self._is_setting_of_a_tool(entry.path)
 
     def _replaces(self, entry: Written) -> str:

@@ -261,6 +261,14 @@ def test_what_leaves_the_tree_alone_is_no_obstacle(plan: Callable[..., BuildPlan
     assert sum(isinstance(step, OtherStep) for step in made.steps) == 8
 
 
+def test_cache_mounts_are_folders_for_the_command_alone(plan: Callable[..., BuildPlan]) -> None:
+    made = plan(
+        "FROM a\nARG C=/cache\nWORKDIR /app\n"
+        "RUN --mount=type=cache,target=$C/x --mount=type=tmpfs,dst=tmp,size=9 --mount=type=cache,id=y true\nRUN true\n"
+    )
+    assert [run.scratch for run in runs(made)] == [("/cache/x", "/app/tmp"), ()]
+
+
 def test_stages(sample: Sample, plan: Callable[..., BuildPlan]) -> None:
     used = plan_build(read_folder(sample("several_stages")))
     assert (used.stages, used.is_multi_stage) == (("build", "1"), True)

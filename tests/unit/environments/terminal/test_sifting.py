@@ -27,6 +27,8 @@ def sieve(tmp_path: Path) -> Callable[[str], Sieve]:
     base = Tree(_made(tmp_path / "base"), over_host=False)
     for path in ("/usr/bin/python3", "/usr/bin/cat", "/usr/lib/python3/dist-packages/numpy/x.py", "/etc/passwd"):
         base.write(path, b"system")
+    for path in ("/etc/ld.so.cache", "/usr/share/perl/5.36.0/strict.pm"):
+        base.write(path, b"system")
     base.make_folder("/usr/local/bin")
     base.link("/bin", "usr/bin")
     image = base.copy_to(_made(tmp_path / "image"))
@@ -64,6 +66,15 @@ KEPT = [
     entry("/app/dangling", LINK, "/nowhere/at/all"),
     entry("/app/sys", LINK, "/usr/bin/cat"),
     entry("/app/gone", GONE),
+    entry("/app/venv/pyvenv.cfg"),
+    entry("/usr/local/include/own.h"),
+    entry("/usr/local/include/own/sys/x.h"),
+    entry("/usr/local/lib/libown.so.1"),
+    entry("/usr/local/lib/libz.so.1.3"),
+    entry("/usr/local/share/perl/5.36.0/Own/Module.pm"),
+    entry("/etc/nsswitch.conf.d", FOLDER),
+    entry("/app/include/assert.h"),
+    entry("/app/specs"),
 ]
 LEFT_OUT = [
     entry("/tests", LINK, "/app"),
@@ -94,6 +105,24 @@ LEFT_OUT = [
     entry("/app/x", LINK, "/dev/fd/3"),
     entry("/app/x", LINK, "x"),
     entry("/app/pipe", WrittenKind.ODD),
+    entry("/etc/ld.so.cache", GONE),
+    entry("/etc/nsswitch.conf"),
+    entry("/usr/lib/libnss_own.so.2"),
+    entry("/usr/lib/x86_64-linux-gnu/glibc-hwcaps/x86-64-v3/libc.so.6"),
+    entry("/usr/lib/glibc-hwcaps", LINK, "/app/libs"),
+    entry("/usr/bin/pyvenv.cfg"),
+    entry("/usr/pyvenv.cfg"),
+    entry("/usr/bin/pybuilddir.txt"),
+    entry("/usr/lib/gcc/x86_64-linux-gnu/12/specs"),
+    entry("/usr/local/include/assert.h"),
+    entry("/usr/local/include/stdc-predef.h"),
+    entry("/usr/local/include/sys/stat.h"),
+    entry("/usr/local/include/sys", LINK, "/app/sys"),
+    entry("/etc/perl/strict.pm"),
+    entry("/usr/local/share/perl/5.36.0/strict.pm"),
+    entry("/usr/local/lib/x86_64-linux-gnu/perl/5.36.0/strict.pm"),
+    entry("/etc/perl", LINK, "/app/perl"),
+    entry("/usr/local/share/perl/5.36.0/File", LINK, "/app/File"),
 ]
 
 
