@@ -157,6 +157,7 @@ def _stages(episode: Episode, with_output: bool) -> list[dict[str, Any]]:
                 "end_state": stage.blob or stage.end_state,
                 "output": stage.output,
                 "tests_output": graded.output if graded else "",
+                "limits": [{"limit": e.limit, "kept_by": e.mechanism, "bound": e.bound} for e in stage.enforcement],
             }
         found.append(row)
     return found

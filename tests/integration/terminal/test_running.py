@@ -20,7 +20,7 @@ from flightschool.environments.terminal.rooms import Rooms
 from flightschool.environments.terminal.trees import Account, Image, ImageStore, Tree
 from flightschool.records import EndReason, Outcome
 from flightschool.rollouts.terminal import Episode, NotRun, TerminalRunner, parse_policy, regrade
-from flightschool.sandbox import NativeProvider
+from flightschool.sandbox import Limits, NativeProvider
 from flightschool.sandbox.helper import find_helper
 
 pytestmark = pytest.mark.integration
@@ -273,6 +273,9 @@ def test_the_command_line_keeps_the_contract(runs: Any, kit: Any, tell: Any) -> 
     assert "environment/Dockerfile:2" in rows["fetches"]["reason"]
     assert told["summary"]["num_not_run"] == 2
     assert rows["sum"]["stages"][0]["end_state"].startswith("sha256:")
+    limits = {line["limit"]: line["kept_by"] for line in rows["sum"]["stages"][0]["limits"]}
+    assert set(Limits.__struct_fields__) | {"network", "ids"} <= limits.keys()
+    assert all(limits.values())
     assert tell(["rollout", "./tasks/tasks/fetches", "--policy", "noop", "-n", "1"], runs.folder)[0] == 1
     for wrong in (["./tasks/tasks/sum", "--policy", "random"], ["./tasks/tasks/broken", "--policy", "noop"]):
         code, told = tell(["rollout", *wrong], runs.folder)

@@ -7,6 +7,7 @@ import msgspec
 from flightschool.environments.terminal.grading import Graded
 from flightschool.environments.terminal.trees import NotRunnable, Substitution
 from flightschool.records import Attempt, Record
+from flightschool.sandbox import Enforcement
 
 __all__ = ["Episode", "NotRun", "StageResult", "TerminalEpisode"]
 
@@ -23,6 +24,8 @@ class StageResult(Record, frozen=True, kw_only=True):
     """None: the stage's end state was not graded."""
     output: str = ""
     """End of what the policy's program printed."""
+    enforcement: tuple[Enforcement, ...] = ()
+    """How the limits of the policy's sandbox were kept, line by line."""
 
 
 class TerminalEpisode(Record, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ from flightschool.rollouts.terminal.programs import UNTYPED, is_typed, scripts_o
 from flightschool.rollouts.terminal.records import Episode, NotRun, StageResult, TerminalEpisode
 from flightschool.rollouts.terminal.recounting import recount
 from flightschool.rollouts.terminal.scoring import Scores
-from flightschool.sandbox import ExecResult, NativeProvider, Stopped
+from flightschool.sandbox import Enforcement, ExecResult, NativeProvider, Stopped
 from flightschool.sandbox.live import AgentSandbox
 from flightschool.sandbox.written import Written
 
@@ -79,6 +79,8 @@ class _Ended(msgspec.Struct, frozen=True, kw_only=True):
     """The command that ran; none where nothing did."""
     program: bytes = b""
     """What it ran."""
+    enforcement: tuple[Enforcement, ...] = ()
+    """How the limits of its sandbox were kept."""
 
 
 class TerminalRunner:
@@ -203,21 +205,21 @@ class TerminalRunner:
             if ended.detail:
                 details.append(f"{stage.name}: {ended.detail}" if stage.name else ended.detail)
             ending = ended.reason if ending is EndReason.FINISHED else ending
+            result = StageResult(name=stage.name, end_state="", output=ended.output, enforcement=ended.enforcement)
             if ended.changes is None:
-                results.append(StageResult(name=stage.name, end_state="", output=ended.output))
+                results.append(result)
                 scores.nothing(stage, "the end state could not be graded")
                 break
             state = begun.then(ended.changes)
+            result = msgspec.structs.replace(result, end_state=state.digest)
             try:
                 graded, is_the_policys = await self._grade(task, place, image, state, untouched)
             except UnplaceableError as error:
-                results.append(StageResult(name=stage.name, end_state=state.digest, output=ended.output))
+                results.append(result)
                 scores.nothing(stage, error.what)
                 return EndReason.RESOURCE_LIMIT, error.what
             blob = self._keep_blob(state.to_bytes()) if self._keep_blob else ""
-            results.append(
-                StageResult(name=stage.name, end_state=state.digest, blob=blob, graded=graded, output=ended.output)
-            )
+            results.append(msgspec.structs.replace(result, blob=blob, graded=graded))
             if is_the_policys:
                 why = f"{graded.problem}; on what no policy touched the same tests have a verdict"
                 scores.nothing(stage, why)
@@ -302,7 +304,9 @@ class TerminalRunner:
                     ) from error
                 result = await _act(box, move, env, timeout_s)
                 ended = await _ended(box, result, tuple(leave_out), spec.limits.disk_bytes)
-        return msgspec.structs.replace(ended, words=move.command, program=text_of(task, move))
+        return msgspec.structs.replace(
+            ended, words=move.command, program=text_of(task, move), enforcement=box.enforcement
+        )
 
 
 def _was_lost(stages: list[StageResult]) -> bool:
