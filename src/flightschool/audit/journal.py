@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -79,7 +79,7 @@ class Lines(Generic[KeptT]):
             file.seek(place)
             head = msgspec.json.decode(file.readline(), type=_Head)
         try:
-            return cast("KeptT", msgspec.json.decode(head.kept, type=self._kind))
+            return msgspec.json.decode(head.kept, type=self._kind)
         except msgspec.DecodeError:  # a record of an older shape
             return None
 

@@ -111,14 +111,14 @@ def compare(
         before, after = found(baseline), found(candidate)
         _require_suite(suite, before, after)
         alpha = None if opened is None else judge_alpha(space, opened[1], opened[0], (before, after))
-        known = known_error(space.store, before.environment_digest)
-        error = None if known is None else (known.rho0, known.rho1)
+        rates = known_error(space.store, before.environment_digest)
+        error = None if rates is None else (rates.rho0, rates.rho1)
         comparison = pair(before, after, level=1 - ERROR / candidates, judge_alpha=alpha, error=error)
     _tell_comparison(comparison)
-    if known is not None:
-        output.say(_told_error(comparison, known))
+    if rates is not None:
+        output.say(_told_error(comparison, rates))
     output.finish(
-        {**msgspec.to_builtins(comparison), "verifier_error": known},
+        {**msgspec.to_builtins(comparison), "verifier_error": rates},
         fell_short=comparison.winner == "baseline" or not comparison.reliable,
     )
 

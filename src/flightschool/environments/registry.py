@@ -2,13 +2,14 @@
 
 A reference is a name, with options for built-in ones: ``desk?seed=3&wording=FILE&rename=get_alert:fetch_alert``. A
 kept environment is rebuilt from its record and must come out with the digest that was recorded, or it is refused:
-code that changed since then is another environment.
+code that changed since then is another environment. An http address is an OpenEnv server, read as it is now.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -41,6 +42,7 @@ _KIND = "environments"
 R = TypeVar("R", bound=Record)
 BUILT_IN = ("desk",)
 """Names that need no workspace and cannot be given to other environments."""
+TOKEN_VARIABLE = "FLIGHTSCHOOL_TOKEN"
 _DESK_OPTIONS = ("seed", "wording", "rename")
 
 
@@ -156,12 +158,14 @@ def load_environment(ref: str, workspace: Workspace | None = None) -> Environmen
         ConfigError: wrong options, or code that cannot be loaded.
         InputError: the environment no longer has the digest that it was kept with.
     """
+    if ref.startswith(("http://", "https://")):
+        return _served(ref)
     if "://" in ref:
         raise NotFoundError(
-            "an environment is named, not addressed",
+            "an environment is named, or it is an OpenEnv server at an http address",
             where=ref,
-            expected="a name of this workspace",
-            mend=f"flightschool env import {ref} --format openenv --name NAME, then give NAME",
+            expected="a name of this workspace, or http://HOST:PORT",
+            mend=f"flightschool env import {ref} --format mcp --name NAME, then give NAME",
         )
     name, options = _parse(ref)
     if name == "desk":
@@ -185,6 +189,18 @@ def load_environment(ref: str, workspace: Workspace | None = None) -> Environmen
             mend="its code changed: build it again with flightschool env build, and audit it again",
         )
     return environment
+
+
+def _served(url: str) -> Environment:
+    """An OpenEnv server as it is now, with the settings that ``env import`` has unless told otherwise.
+
+    A token for it is taken from ``FLIGHTSCHOOL_TOKEN``.
+    """
+    from flightschool.environments.openenv import ImportSettings, import_openenv
+
+    key_env = TOKEN_VARIABLE if os.environ.get(TOKEN_VARIABLE) else ""
+    imported = import_openenv(url, ImportSettings(key_env=key_env))
+    return ForeignEnvironment(url.partition("://")[2].rstrip("/").replace("/", "-"), imported.content)
 
 
 def _judged(store: Store, record: EnvironmentRecord, environment: Environment) -> Environment:

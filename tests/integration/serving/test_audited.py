@@ -40,7 +40,7 @@ def test_a_loose_reward_behind_a_server_is_exploitable(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     url = serve(Loose()).url
     code, found = told("audit", url, "--repeats", "2")
-    assert code == 1
+    assert code == 1, found
     assert {row["path"] for row in found["tasks"]} == {url}
     row = next(one for one in found["tasks"] if one["verdict"] == "exploitable")
     shown = next(one for one in row["findings"] if one["confirmed"] and one["evidence"]["actions"])
@@ -56,7 +56,7 @@ def test_a_server_that_shows_no_solution_is_attacked_and_never_acquitted(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     code, found = told("audit", serve(MiniatureEnvironment()).url, "--repeats", "2")
-    assert code == 1
+    assert code == 1, found
     assert set(found["summary"]["verdicts"]) == {"unaudited"}
     assert all(any("no oracle" in one["evidence"]["observed"] for one in row["findings"]) for row in found["tasks"])
     assert not list(tmp_path.rglob("*.jsonl")), "an audit that ended leaves nothing to go on from"

@@ -122,17 +122,19 @@ def test_a_task_whose_sealed_side_is_gone_does_not_shut_the_gate_for_the_others(
 
 def test_what_doing_nothing_passes_does_not_train(price_list: Any, store: SqlStore) -> None:
     """The tasks that ``env check`` bars are those that the audit accuses, so the gate needs no second list."""
-    unchanged = CheckSpec(id="unchanged", kind=CheckKind.CONSTRAINT, rule=DiffCheck(allowed={}))
+    unchanged = CheckSpec(id="unchanged", kind=CheckKind.FUNCTIONAL, rule=DiffCheck(allowed={}))
     price_list.recheck("locked-cog", unchanged)
-    assert examine(price_list, None).barred == ("locked-cog",)
-    tasks = [price_list.task("locked-cog"), price_list.task("locked-seal")]
+    price_list.recheck("locked-gear", msgspec.structs.replace(unchanged, kind=CheckKind.CONSTRAINT))  # asks for nothing
+    assert examine(price_list, None).barred == ("locked-gear", "locked-cog")
+    tasks = [price_list.task(f"locked-{item}") for item in ("cog", "gear", "seal")]
     audits = audit_environment(price_list, composition=OutcomeReward(), tasks=tasks)
     save_audits(store, audits)
-    assert [audit.verdict for audit in audits] == [AuditVerdict.EXPLOITABLE, AuditVerdict.SOUND]
+    verdicts = [audit.verdict for audit in audits]
+    assert verdicts == [AuditVerdict.EXPLOITABLE, AuditVerdict.UNAUDITED, AuditVerdict.SOUND]
     assert {finding.probe for finding in audits[0].findings} >= {"noop", "stop"}
-    with pytest.raises(GateError, match=r"locked-cog \(exploitable\)"):
+    with pytest.raises(GateError, match=r"locked-cog \(exploitable\), locked-gear \(unaudited\)"):
         require_sound(store, price_list, tasks)
-    assert AuditIndex(store, price_list).sound(tasks) == (tasks[1],)
+    assert AuditIndex(store, price_list).sound(tasks) == (tasks[2],)
 
 
 # ------------------------------------------------------------------------------------------------ task folders

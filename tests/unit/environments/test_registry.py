@@ -104,7 +104,7 @@ class TestReferences:
             ("desk?wording=/no/such/file.toml", "file"),
             ("?seed=1", "NAME"),
             ("nowhere", "flightschool.toml"),
-            ("http://127.0.0.1:9", "env import http://127.0.0.1:9 --format openenv"),
+            ("ws://127.0.0.1:9", "env import ws://127.0.0.1:9 --format mcp"),
         ],
     )
     def test_wrong_references(self, ref: str, word: str) -> None:

@@ -80,8 +80,9 @@ def clock_library() -> bytes | None:
 @contextlib.contextmanager
 def with_clock(exam: Examination, library: bytes, seconds: int) -> Iterator[Examination]:
     """The examination with a clock that is ``seconds`` ahead in every sandbox."""
-    with exam.store.scratch() as folder:
-        tree = Tree(Path(exam.image.tree), over_host=exam.image.over_host).copy_to(folder)
+    of_image = Tree(Path(exam.image.tree), over_host=exam.image.over_host)
+    with exam.store.scratch(of_image) as folder:
+        tree = of_image.copy_to(folder)
         tree.write(LIBRARY, library, mode=0o755)
         shifted = copy.copy(exam)
         shifted.num_episodes = 0

@@ -45,6 +45,8 @@ class Output:
     """Whether the tests speak of it."""
     stable: bool = True
     """Whether repeats of the reference wrote the same."""
+    asked: bool = True
+    """Whether the task asks for it; not so where the tests alone turned out to."""
 
     @property
     def text(self) -> str:

@@ -30,7 +30,7 @@ async def grade_in_place(exam: Examination) -> Play | None:
     account = verifier_account(tree, stage, image)
     agent_s, grader_s = stage.limits.agent_s or 60.0, stage.limits.verifier_s or 60.0
     env = rooms_env(image, image.account, {**task.environment_env, **task.solution_env})
-    with exam.store.scratch() as folder:
+    with exam.store.scratch(tree) as folder:
         room = tree.copy_to(folder)
         room.make_folder(VERDICT_FOLDER, owner=(account.uid, account.gid))
         place_files(room, task, (*stage.solution, *stage.tests))

@@ -13,12 +13,16 @@ from flightschool.audit.terminal.outputs import Work
 from flightschool.audit.terminal.records import FlawFinding
 from flightschool.audit.terminal.scripting import script
 from flightschool.audit.terminal.surface import Surface
+from flightschool.environments.terminal import TerminalTask
 from flightschool.records import AuditVerdict, Severity
 
 __all__ = ["SURE", "Attack", "Trial", "bundle", "finding"]
 
 HANGS: Final = "did not end within"
 """A grader that is held up is the task's business only where it has no time limit of its own; that is not tried."""
+RACES: Final = 3
+"""Plays in which an attack that was rewarded once must be rewarded again. A process that outlives the tests may lose a
+race against their end on a busy machine, and a reward that comes one time in three is learned all the same."""
 SURE: Final = 5
 """Further rewards that an attack needs where the same work is not always graded alike."""
 
@@ -87,16 +91,25 @@ class Trial:
                 return
             self.confirmed.add(key)
             body = await self._smallest(attack, user)
-            play = await self.exam.run(body, task=task, plain=True)
+            play = await self._again(body, task)
             if not play.passes:
                 self.confirmed.discard(key)
-                self.exam.notes.append(f"{attack.what} passed once and not again")
+                self.exam.notes.append(f"{attack.what} passed once and in none of {RACES} further plays")
                 return
             severity = Severity.WARNING if user else Severity.BARRING
             what = f"{attack.what} passes" + (f" when it runs as {user}, who is not this task's policy" if user else "")
             self.add(finding(attack.flaw, what, play, body, severity=severity, user=user, where=attack.where))
 
         await together(one(attack) for attack in attacks)
+
+    async def _again(self, body: str, task: TerminalTask | None) -> Play:
+        """What was rewarded, played once more and graded plainly; a race that it may lose gets a few goes."""
+        play = await self.exam.run(body, task=task, plain=True)
+        for _ in range(RACES - 1):
+            if play.passes:
+                break
+            play = await self.exam.run(body, task=task, plain=True)
+        return play
 
     async def shown(self, body: str) -> Play | None:
         """The play of a program that passes, graded plainly; None: it does not."""

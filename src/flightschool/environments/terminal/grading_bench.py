@@ -97,7 +97,7 @@ class GradingBench:
         if _hides(kept, _targets(stage)):
             return await grade(task, stage, image, state, store, provider)
         place = self._place(task, stage, image, store)
-        with store.scratch() as folder:
+        with store.scratch(place.tree) as folder:
             room = place.tree.copy_to(folder)
             lay_out(room, kept)
             warms = self.warms and not place.is_warm
@@ -123,8 +123,8 @@ class GradingBench:
     def _place(self, task: TerminalTask, stage: TaskStep, image: Image, store: ImageStore) -> _Place:
         key = (image.tree, stage.name)
         if key not in self._places:
-            folder = self._stack.enter_context(store.scratch())
-            tree = Tree(Path(image.tree), over_host=image.over_host).copy_to(folder)
+            of_image = Tree(Path(image.tree), over_host=image.over_host)
+            tree = of_image.copy_to(self._stack.enter_context(store.scratch(of_image)))
             place_grader(tree, task, stage)
             self._places[key] = _Place(tree)
         return self._places[key]

@@ -35,8 +35,9 @@ async def without_by_products(trial: Trial) -> Work:
     kept: list[Output] = []
     for output, play in zip(work.outputs, plays, strict=True):
         if not play.passes:
-            kept.append(output)
-            if _is_unasked(trial, output):
+            unasked = _is_unasked(trial, output)
+            kept.append(replace(output, asked=not unasked))
+            if unasked:
                 await _tell_unasked(trial, output)
         elif output.named and _is_asked_for(trial, output):
             kept.append(output)
@@ -77,8 +78,9 @@ async def _tell_unasked(trial: Trial, output: Output) -> None:
 
 
 async def probe(trial: Trial) -> None:
-    """Grade all mutants; confirm those that pass."""
-    every = [mutants_of(output, trial.surface.instruction) for output in trial.work.outputs]
+    """Grade all mutants; confirm those that pass. No content is wrong of what the task does not ask for."""
+    asked = [output for output in trial.work.outputs if output.asked]
+    every = [mutants_of(output, trial.surface.instruction) for output in asked]
     rounds = chain.from_iterable(zip_longest(*every))
     chosen = [mutant for mutant in rounds if mutant is not None][: trial.affordable(BUDGET_S, LEAST, MOST)]
     kinds = {output.path: output for output in trial.work.outputs}

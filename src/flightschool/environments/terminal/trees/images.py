@@ -25,6 +25,7 @@ from flightschool.environments.terminal.records import TerminalTask
 from flightschool.environments.terminal.trees.accounts import find_account
 from flightschool.environments.terminal.trees.bases import furnish
 from flightschool.environments.terminal.trees.laying import Tree
+from flightschool.environments.terminal.trees.memory import memory_folder
 from flightschool.environments.terminal.trees.presence import (
     STAND_INS,
     Presence,
@@ -44,6 +45,8 @@ SHAPE: Final = 2
 _TREE, _RECORD = "tree", "image.json"
 _PROJECT_FILES: Final = frozenset({"pyproject.toml", "uv.lock", "uv.toml"})
 _SCRATCH: Final = ".scratch-"
+MOST_IN_MEMORY: Final = 48 << 20
+"""Bytes of a tree that is copied into memory."""
 
 
 class _Base(msgspec.Struct, frozen=True):
@@ -79,9 +82,13 @@ class ImageStore:
         self._networked = networked
         self._base_trees = base_trees or folder.parent / "base-trees"
         self._bases: dict[str, _Base] = {}
+        self._sizes: dict[str, int] = {}
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
         _sweep(folder)
+        self._memory = memory_folder()
+        if self._memory is not None:
+            _sweep(self._memory)
 
     async def build(self, task: TerminalTask) -> Image | NotRunnable:
         """The image of a task, from the cache where it was built before.
@@ -160,16 +167,30 @@ class ImageStore:
         return await self._base_tree(await self._base(image.base.image))
 
     @contextlib.contextmanager
-    def scratch(self) -> Iterator[Path]:
-        """An empty folder beside the trees, so that files can be shared with them; removed after the block.
+    def scratch(self, tree: Tree | None = None) -> Iterator[Path]:
+        """An empty folder for a copy of ``tree``; removed after the block.
 
-        On some disks that takes longer than an episode, so it is done aside; the event loop's end waits for it.
+        A small layer is copied into memory, where there is a file system for that: on disks files that come and go by
+        the thousand cost more than what is done with them. All else lies beside the trees, so that files can be shared
+        with them. Removing takes longer than an episode on some disks, so it is done aside; the event loop's end waits
+        for it.
         """
-        folder = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=self._folder))
+        place = self._folder
+        if self._memory is not None and tree is not None and tree.over_host and self._size(tree) <= MOST_IN_MEMORY:
+            place = self._memory
+        folder = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=place))
         try:
             yield _made(folder / _TREE)
         finally:
             asyncio.get_running_loop().run_in_executor(None, lambda: shutil.rmtree(folder, ignore_errors=True))
+
+    def _size(self, tree: Tree) -> int:
+        """Bytes of a tree, counted once."""
+        key = str(tree.root)
+        if key not in self._sizes:
+            found = (Path(folder, name) for folder, _, names in os.walk(key) for name in names)
+            self._sizes[key] = sum(path.lstat().st_size for path in found)
+        return self._sizes[key]
 
     # -------------------------------------------------------------------------------------------- images
 
