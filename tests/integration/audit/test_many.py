@@ -1,4 +1,4 @@
-"""Thousands of folders, read only: how fast, in how much memory, and that a killed run goes on where it stood."""
+"""Thousands of folders, read only: in how much memory, and that a killed run goes on where it stood."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from flightschool.audit.terminal.static import examine_static
-from flightschool.environments.terminal import TerminalTask, iter_tasks, write_sample_tasks
+from flightschool.environments.terminal import write_sample_tasks
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 MANY = 4000
-LEAST_PER_S = 300
 MOST_MIB = 400
 
 
@@ -59,13 +57,8 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_thousands_are_read_quickly_and_in_bounded_memory(tmp_path: Path) -> None:
+def test_thousands_are_read_in_bounded_memory(tmp_path: Path) -> None:
+    """How fast is measured by ``python -m flightschool.testing.audit_speed``."""
     write_sample_tasks(tmp_path / "tasks", MANY)
-    began = time.process_time()
-    for task in iter_tasks(tmp_path / "tasks"):
-        assert isinstance(task, TerminalTask)
-        examine_static(task)
-    per_s = MANY / (time.process_time() - began)
-    assert per_s >= LEAST_PER_S
     assert len(told(started(tmp_path))) == MANY
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < MOST_MIB << 10

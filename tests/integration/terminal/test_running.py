@@ -18,10 +18,13 @@ import pytest
 from flightschool.environments.terminal import UnreadableTask, read_folder
 from flightschool.environments.terminal.rooms import Rooms
 from flightschool.environments.terminal.trees import Account, Image, ImageStore, Tree
+from flightschool.environments.terminal.trees.images import MOST_IN_MEMORY
+from flightschool.environments.terminal.trees.memory import memory_folder
 from flightschool.records import EndReason, Outcome
 from flightschool.rollouts.terminal import Episode, NotRun, TerminalRunner, parse_policy, regrade
 from flightschool.sandbox import Limits, NativeProvider
 from flightschool.sandbox.helper import find_helper
+from flightschool.sandbox.written import Written, WrittenKind
 
 pytestmark = pytest.mark.integration
 
@@ -479,3 +482,39 @@ def test_a_host_without_room_for_images_is_infrastructure_and_says_so(runs: Any,
     assert said.startswith("infra_failure world_error None"), said
     assert "No space left" in said
     assert only(runs(task, "noop")).attempt.outcome is Outcome.SCORED
+
+
+def test_copies_of_small_layers_lie_in_memory_and_large_ones_on_the_disk(tmp_path: Path) -> None:
+    """Files that come and go by the thousand are dear on a disk; what is large would fill the memory."""
+    memory = memory_folder()
+    if memory is None:
+        pytest.skip("this machine has no file system in memory that keeps user attributes")
+    layer, system = tmp_path / "layer", tmp_path / "system"
+    for folder in (layer, system):
+        folder.mkdir()
+        (folder / "file").write_bytes(b"x" * 1000)
+    large = Written(path="/app/big", kind=WrittenKind.FILE, mode=0o644, data=bytes(MOST_IN_MEMORY))
+    images_folder = tmp_path / "images"
+
+    async def places() -> list[Path]:
+        provider = NativeProvider()
+        try:
+            store = ImageStore(images_folder, provider)
+            found = []
+            for asked in (
+                (Tree(layer, over_host=True), ()),
+                (Tree(layer, over_host=True), (large,)),
+                (Tree(system, over_host=False), ()),
+            ):
+                with store.scratch(*asked) as folder:
+                    assert not list(folder.iterdir())
+                    found.append(folder.parent.parent)
+            with store.scratch() as folder:
+                found.append(folder.parent.parent)
+            return found
+        finally:
+            await provider.aclose()
+
+    assert asyncio.run(places()) == [memory, images_folder, images_folder, images_folder]
+    own = [place.name for place in memory.iterdir() if place.name.startswith(f".scratch-{os.getpid()}-")]
+    assert own == [], "removed after the block"

@@ -94,7 +94,7 @@ async def grade(
     """
     tree = Tree(Path(image.tree), over_host=image.over_host)
     kept, left_out = (await sieve_of(task, stage, image, store)).sift(state.entries)
-    with store.scratch(tree) as folder:
+    with store.scratch(tree, kept) as folder:
         room = tree.copy_to(folder)
         lay_out(room, kept)
         place_grader(room, task, stage)

@@ -97,7 +97,7 @@ class GradingBench:
         if _hides(kept, _targets(stage)):
             return await grade(task, stage, image, state, store, provider)
         place = self._place(task, stage, image, store)
-        with store.scratch(place.tree) as folder:
+        with store.scratch(place.tree, kept) as folder:
             room = place.tree.copy_to(folder)
             lay_out(room, kept)
             warms = self.warms and not place.is_warm

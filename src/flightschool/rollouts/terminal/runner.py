@@ -283,7 +283,7 @@ class TerminalRunner:
         tree = Tree(Path(image.tree), over_host=image.over_host)
         account = find_account(tree, stage.agent_user, "agent.user") if stage.agent_user else image.account
         leave_out = [PROGRAM_FOLDER, *(placement.target for placement in move.placements)]
-        with self._store.scratch(tree) as folder:
+        with self._store.scratch(tree, begun.entries) as folder:
             room = tree
             if move.placements or begun.entries:
                 room = tree.copy_to(folder)

@@ -9,7 +9,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +37,7 @@ from flightschool.environments.terminal.trees.records import Image, NotRunnable,
 from flightschool.environments.terminal.trees.replay import Builders, replay
 from flightschool.errors import InputError
 from flightschool.sandbox import ImageTree, NativeProvider, ReadOnlyMount, SandboxSpec
+from flightschool.sandbox.written import Written
 
 __all__ = ["ImageStore"]
 
@@ -46,7 +47,7 @@ _TREE, _RECORD = "tree", "image.json"
 _PROJECT_FILES: Final = frozenset({"pyproject.toml", "uv.lock", "uv.toml"})
 _SCRATCH: Final = ".scratch-"
 MOST_IN_MEMORY: Final = 48 << 20
-"""Bytes of a tree that is copied into memory."""
+"""Bytes of a tree, and of what is laid over it, that are copied into memory."""
 
 
 class _Base(msgspec.Struct, frozen=True):
@@ -167,8 +168,8 @@ class ImageStore:
         return await self._base_tree(await self._base(image.base.image))
 
     @contextlib.contextmanager
-    def scratch(self, tree: Tree | None = None) -> Iterator[Path]:
-        """An empty folder for a copy of ``tree``; removed after the block.
+    def scratch(self, tree: Tree | None = None, over: Iterable[Written] = ()) -> Iterator[Path]:
+        """An empty folder for a copy of ``tree`` with what is laid over it; removed after the block.
 
         A small layer is copied into memory, where there is a file system for that: on disks files that come and go by
         the thousand cost more than what is done with them. All else lies beside the trees, so that files can be shared
@@ -176,8 +177,9 @@ class ImageStore:
         for it.
         """
         place = self._folder
-        if self._memory is not None and tree is not None and tree.over_host and self._size(tree) <= MOST_IN_MEMORY:
-            place = self._memory
+        if self._memory is not None and tree is not None and tree.over_host:
+            num_bytes = self._size(tree) + sum(len(entry.data) for entry in over)
+            place = self._memory if num_bytes <= MOST_IN_MEMORY else place
         folder = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=place))
         try:
             yield _made(folder / _TREE)

@@ -15,14 +15,18 @@ LEAST_FREE: Final = 1 << 30
 """Bytes that must be free there."""
 
 
-@cache
 def memory_folder() -> Path | None:
     """A folder of this user's on a file system in memory that keeps what trees need; None: there is none."""
-    folder = _PLACE / f"flightschool-{os.getuid()}"
+    return _folder_of(os.geteuid())
+
+
+@cache
+def _folder_of(user: int) -> Path | None:
+    folder = _PLACE / f"flightschool-{user}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
-        if found.st_uid != os.getuid() or folder.is_symlink() or not _is_in_memory(_PLACE):
+        if found.st_uid != user or folder.is_symlink() or not _is_in_memory(_PLACE):
             return None
         folder.chmod(0o700)
         room = os.statvfs(folder)
