@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,12 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
     Args:
         path: the file; an old one is replaced.
         hide: texts of replies that are not kept (folders of the machine).
+        keep: path → keys of its JSON reply that are kept; of other paths, all are.
     """
 
-    def __init__(self, path: Path, hide: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, hide: Sequence[str] = (), keep: Mapping[str, Sequence[str]] | None = None) -> None:
         self._inner = httpx2.AsyncHTTPTransport()
-        self._hide = tuple(hide)
+        self._hide, self._keep = tuple(hide), keep or {}
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", encoding="utf-8")
 
@@ -46,13 +47,16 @@ class RecordingTransport(httpx2.AsyncBaseTransport):
             "path": request.url.raw_path.decode(),
             "body": _kept(request),
             "status": response.status_code,
-            "text": self._shown(data.decode()),
+            "text": self._shown(request.url.path, data.decode()),
         }
         self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self._file.flush()
         return httpx2.Response(response.status_code, content=data)
 
-    def _shown(self, text: str) -> str:
+    def _shown(self, path: str, text: str) -> str:
+        if path in self._keep:
+            table = json.loads(text)
+            text = json.dumps({key: table[key] for key in self._keep[path] if key in table})
         for part in self._hide:
             text = text.replace(part, "FOLDER")
         return text

@@ -177,6 +177,7 @@ class ServedFake:
 
 
 _LENGTH = b"content-length:"
+_BAD_SALT = frozenset("@/\\\0")
 
 
 def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
@@ -201,6 +202,8 @@ class VllmFake(ServedFake):
                 return 200
             case "GET /v1/models":
                 return {"data": [{"id": "fake", "max_model_len": self.engine.max_context}]}
+            case "POST /v1/completions" if _BAD_SALT & set(body.get("cache_salt", "")):
+                return 400
             case "POST /v1/completions":
                 return self._completions(body) if body.get("stream") else await self._once(body)
             case "POST /pause" | "POST /resume":

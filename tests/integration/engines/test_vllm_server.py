@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.integration.engines.live import check_recording, free_port, mismatch, other, running
+from tests.integration.engines.live import check_recording, free_port, mismatch, other, running, under_way
 from tests.integration.training.bandit import BanditRunner
 
 from flightschool.engines import EngineSettings, LoadedModel, Transformer, load_model
@@ -128,8 +128,7 @@ async def test_live_weights_change_on_the_way(
         asyncio.create_task(engine.generate(ask(f"{keep_cache}-{i}", new=60, seed=i, stop_token_ids=())))
         for i in range(3)
     ]
-    while engine.generated_tokens < 12:
-        await asyncio.sleep(0.005)
+    await under_way(engine, tasks, 12)
     await engine.load_weights(version(1), new, keep_cache=keep_cache)
     after = make_model(new)
     for done in await asyncio.gather(*tasks):
@@ -165,8 +164,7 @@ async def test_a_live_interruption_keeps_what_arrived(
     engine = open_live()
     await engine.load_weights(version(0), dict(loaded.model.named_parameters()))
     task = asyncio.create_task(engine.generate(ask("long", new=120, stop_token_ids=())))
-    while engine.generated_tokens < 5:
-        await asyncio.sleep(0.005)
+    await under_way(engine, [task], 5)
     assert await engine.interrupt() == 1
     piece = await task
     assert piece.finish == "interrupted"

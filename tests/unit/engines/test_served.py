@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from flightschool.engines.folders import LoadedModel, load_model, save_model
 from flightschool.engines.served import FolderExporter, ServedEngine, SglangWire, VllmWire, Wire
+from flightschool.engines.served.wire import salt_of
 from flightschool.errors import InfrastructureError, InputError, TokenContractError
 from flightschool.protocols import GenerationRequest
 from flightschool.records import WeightsVersion
@@ -133,6 +135,19 @@ async def test_a_stream_that_breaks_is_infrastructure_and_no_short_completion(
         await engine.aclose()
 
 
+@pytest.mark.parametrize(("code", "kind"), [(400, InputError), (503, InfrastructureError), (None, InfrastructureError)])
+async def test_an_error_within_a_stream_is_what_its_code_says(
+    code: int | None, kind: type[Exception], folder: Path
+) -> None:
+    """Both servers have answered 200 by then; what they refuse would be refused again, so it is not retried."""
+    error = {"message": "too long", "type": "invalid_request_error"} | ({} if code is None else {"code": code})
+    async with SglangFake(load_model(folder), distort=lambda event: {"error": error}) as fake:
+        engine = client(fake, folder)
+        with pytest.raises(kind, match="too long"):
+            await engine.generate(ask())
+        await engine.aclose()
+
+
 async def test_a_server_that_is_gone_says_where_it_should_be(folder: Path) -> None:
     async with VllmFake(load_model(folder)) as fake:
         engine = client(fake, folder)
@@ -151,7 +166,8 @@ async def test_requests_ask_for_the_full_support_and_nothing_of_the_server_s_own
         body = next(body for path, body in fake.requests if path == "POST /v1/completions")
         wanted = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "ignore_eos": True, "logprobs": 0}
         assert {key: body[key] for key in wanted} == wanted
-        assert (body["prompt"], body["cache_salt"]) == (list(PROMPT), "r/0/0")
+        assert body["prompt"] == list(PROMPT)
+        assert body["cache_salt"] == salt_of(version(0), 0)
         await engine.aclose()
 
 
@@ -291,6 +307,29 @@ async def test_weights_lost_under_way_are_noticed_when_others_are_loaded(
         with pytest.raises(InfrastructureError, match="were lost"):
             await task
         assert (await engine.generate(ask("t"))).versions[0].step == 2
+        await engine.aclose()
+
+
+def test_salts_tell_weights_apart_and_are_taken_by_servers() -> None:
+    other_run = WeightsVersion(run="team/agent@2", incarnation=0, step=0)
+    later = WeightsVersion(run="r", incarnation=1, step=0)
+    salts = {salt_of(version(0), 0), salt_of(version(0), 1), salt_of(other_run, 0), salt_of(later, 0)}
+    assert len(salts) == 4
+    assert salt_of(version(7), 1) == salt_of(version(9), 1)  # the weights that the cache began with, not those of now
+    assert all(salt.isalnum() and len(salt) <= 128 for salt in salts)
+
+
+async def test_check_sums_of_nothing_say_nothing(
+    folder: Path, make_loaded: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's CPU build packs its layers and sums no bytes of them: training those alone is no lost publication."""
+    async with VllmFake(load_model(folder)) as fake:
+        monkeypatch.setattr(fake, "checksums", lambda: {"embed": "1", "layer": hashlib.sha256().hexdigest()})
+        engine = client(fake, folder)
+        await engine.connect()
+        for step in (0, 1):
+            await engine.load_weights(version(step), dict(make_loaded(step).model.named_parameters()))
+        assert (await engine.generate(ask())).versions[0].step == 1
         await engine.aclose()
 
 

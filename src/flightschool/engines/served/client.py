@@ -32,7 +32,7 @@ from flightschool.engines.base import EngineBase
 from flightschool.engines.requests import check_generation, continuation, joined
 from flightschool.engines.served.export import FolderExporter
 from flightschool.engines.served.streams import Line, Running, ended, generation
-from flightschool.engines.served.wire import Ask, Http, Wire, broken, gave_up, label_of, other_weights
+from flightschool.engines.served.wire import Ask, Http, Wire, broken, gave_up, label_of, other_weights, salt_of
 from flightschool.errors import FlightschoolError, InfrastructureError, InputError
 from flightschool.protocols import Generation, GenerationRequest
 from flightschool.records import WeightsVersion
@@ -192,7 +192,7 @@ class ServedEngine(EngineBase):
             stop_token_ids=request.stop_token_ids,
             temperature=request.temperature,
             seed=derive_seed("served", request.seed, request.num_drawn) >> (63 - _SEED_BITS),
-            salt=f"{version.run}/{version.incarnation}/{salt}",
+            salt=salt_of(version, salt),
         )
         async for delta in self.wire.stream(self._http(), ask):
             if len(delta.token_ids_T) != len(delta.logprobs_T):

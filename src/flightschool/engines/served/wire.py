@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from flightschool.digest import digest
 from flightschool.errors import InfrastructureError, InputError, TokenContractError
 from flightschool.records import Json, WeightsVersion
 
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Ask", "Delta", "Http", "Wire", "broken", "gave_up", "label_of", "logprob_of", "other_weights"]
+__all__ = ["Ask", "Delta", "Http", "Wire", "broken", "gave_up", "label_of", "logprob_of", "other_weights", "salt_of"]
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _MOST_TOLD = 300
@@ -106,6 +107,16 @@ class Wire(Protocol):
 def label_of(version: WeightsVersion) -> str:
     """What a server calls these weights."""
     return f"{version.run}/{version.incarnation}/{version.step}"
+
+
+def salt_of(version: WeightsVersion, step: int) -> str:
+    """Salt of caches that begin under the weights of ``step``; servers take no ``/`` or ``@`` there, and no long text.
+
+    Args:
+        version: of the same run and incarnation.
+        step: of the weights that a session's cache began with.
+    """
+    return digest([version.run, version.incarnation, step]).removeprefix("sha256:")[:32]
 
 
 @dataclass
@@ -201,6 +212,10 @@ class Http:
             event = json.loads(data)
         except ValueError:
             event = None
+        told = event.get("error") if isinstance(event, dict) else None
+        code = told.get("code") if isinstance(told, dict) else None
+        if isinstance(code, int):  # refused after the stream had begun with 200
+            raise self.refused(path, code, data)
         if not isinstance(event, dict) or "error" in event:
             raise InfrastructureError(
                 f"the stream broke: {data[:_MOST_TOLD]}",
