@@ -152,7 +152,7 @@ class TestRows:
         base = Base({"t": {"a": {"n": 1}}, "l": [{"id": 1}]})
 
         def no_json(state: Any) -> None:
-            state["t"]["a"] = {1, 2}
+            state["t"]["a"] = object()
 
         def no_keys(state: Any) -> None:
             state["l"].append({"id": 1})

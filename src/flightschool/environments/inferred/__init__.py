@@ -6,7 +6,8 @@
 
 from flightschool.environments.inferred.database import Base, Database
 from flightschool.environments.inferred.drifting import Drift, drifts
-from flightschool.environments.inferred.learning import Execute, Observation, infer, learn_all, observe
+from flightschool.environments.inferred.effects import Execute
+from flightschool.environments.inferred.learning import Observation, infer, learn_all, observe
 from flightschool.environments.inferred.programs import Answer, Change, Outcome, Program, Put, absorb, run, take_effect
 
 __all__ = [

@@ -7,8 +7,8 @@ and no row that was seen unchanged after the same write speaks against it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from flightschool.environments.inferred.database import Base, Database
 from flightschool.environments.inferred.explaining import Case, explain, same
@@ -28,7 +28,10 @@ from flightschool.environments.inferred.programs import Change, Program, absorb,
 from flightschool.records import Json
 from flightschool.traces import RecordedCall, RecordedEpisode
 
-__all__ = ["learn_changes"]
+__all__ = ["Execute", "learn_changes"]
+
+Execute: TypeAlias = Callable[[dict[str, Json], Database], object]
+"""Does to a state what a call with these arguments does to it."""
 
 _LEAST_SIGHTINGS = 3
 
@@ -55,14 +58,26 @@ class _Sighting(NamedTuple):
 
 
 def learn_changes(
-    episodes: Sequence[RecordedEpisode], base: Base, writes: Collection[str], programs: Mapping[str, Program]
+    episodes: Sequence[RecordedEpisode],
+    base: Base,
+    writes: Collection[str],
+    programs: Mapping[str, Program],
+    executed: Mapping[str, Execute] | None = None,
 ) -> dict[str, tuple[Change, ...]]:
-    """Tool → changes of rows that its answer does not show."""
+    """Tool → changes of rows that its answer does not show.
+
+    Args:
+        episodes: what was recorded.
+        base: the state that they started from.
+        writes: names of the tools that change state.
+        programs: reads that are explained.
+        executed: tools of which nothing is to be learned: what a call does to the state is done to it.
+    """
     views = {tool: view for tool, program in programs.items() if tool not in writes and (view := _view(program))}
     changed: dict[tuple[str, str, str], list[_Sighting]] = {}
     unchanged: dict[tuple[str, str, str], list[_Sighting]] = {}
     for episode in episodes:
-        for tool, sighting, differs in _sightings(episode, base, writes, views):
+        for tool, sighting, differs in _sightings(episode, base, writes, views, executed or {}):
             place = (tool, sighting.table, sighting.field)
             (changed if differs else unchanged).setdefault(place, []).append(sighting)
     found: dict[str, list[Change]] = {}
@@ -87,7 +102,11 @@ def _view(program: Program) -> _View | None:
 
 
 def _sightings(
-    episode: RecordedEpisode, base: Base, writes: Collection[str], views: Mapping[str, _View]
+    episode: RecordedEpisode,
+    base: Base,
+    writes: Collection[str],
+    views: Mapping[str, _View],
+    executed: Mapping[str, Execute],
 ) -> Iterator[tuple[str, _Sighting, bool]]:
     database = base.open()
     since: list[tuple[RecordedCall, Database]] = []
@@ -96,6 +115,9 @@ def _sightings(
         if not call.complete or call.fault:
             return  # what such a call did is not known
         if call.is_error:
+            continue
+        if call.name in executed:
+            executed[call.name](call.arguments, database)
             continue
         if call.name in writes:
             since.append((call, database.fork()))

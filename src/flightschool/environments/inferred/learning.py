@@ -8,8 +8,8 @@ many is kept with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +17,7 @@ from flightschool.digest import canonical_json
 from flightschool.environments.inferred.conditions import separate
 from flightschool.environments.inferred.credible import credible, parts
 from flightschool.environments.inferred.database import Base, Database
-from flightschool.environments.inferred.effects import learn_changes
+from flightschool.environments.inferred.effects import Execute, learn_changes
 from flightschool.environments.inferred.explaining import Case, explain, fits
 from flightschool.environments.inferred.language import All, Arith, Const, Expr, Missing, Scope, Some, evaluate, shown
 from flightschool.environments.inferred.programs import (
@@ -43,10 +43,6 @@ __all__ = ["Execute", "Observation", "infer", "learn", "learn_all", "observe"]
 _FIRST = 8
 _MOST_ROUNDS = 10
 _MOST_OUTLIERS = 6
-
-
-Execute: TypeAlias = Callable[[dict[str, Json], Database], object]
-"""Does to a state what a call with these arguments does to it."""
 
 
 class Observation(NamedTuple):
@@ -125,9 +121,7 @@ def learn_all(
     """
     known = executed or {}
     fresh = [one for one in observe(episodes, base, writes, None, known) if one.fresh and one.tool not in writes]
-    # what code changes is no secret, and would be taken for the doing of the write beside it
-    mute = [one for one in episodes if not any(call.name in known and call.name in writes for call in one.calls)]
-    changes = learn_changes(mute, base, writes, learn(fresh, writes))
+    changes = learn_changes(episodes, base, writes, learn(fresh, writes), known)
     seen = [one for one in observe(episodes, base, writes, changes, known) if one.tool not in known]
     programs = learn(seen, writes)
     return {tool: msgspec.structs.replace(program, changes=changes.get(tool, ())) for tool, program in programs.items()}

@@ -105,7 +105,7 @@ class _Session:
             main, side = side, []  # the file of a sub-agent, imported by itself
         if not main:
             raise broken("there is no conversation in the session", str(path), "user and assistant lines", "check it")
-        self.main = self._distinct(main)
+        self.main = self._acyclic(self._distinct(main))
         self.agents = [*_by_agent(side), *agents]
 
     def episode(self) -> RecordedEpisode:
@@ -129,6 +129,24 @@ class _Session:
                 self.issues.append(f"line {line.number} repeats the uuid of line {found[line.uuid].number}")
             found.setdefault(line.uuid, line)
         return list(found.values())
+
+    def _acyclic(self, lines: list[_Line]) -> list[_Line]:
+        """Lines of which none is its own ancestor: where a circle closes, its first line has no parent."""
+        known = {line.uuid: line for line in lines}
+        grounded: set[str] = set()
+        for line in lines:
+            way: dict[str, None] = {}
+            at: _Line | None = line
+            while at is not None and at.uuid not in grounded and at.uuid not in way:
+                way[at.uuid] = None
+                at = known.get(at.parent)
+            if at is not None and at.uuid in way:
+                circle = list(way)[list(way).index(at.uuid) :]
+                first = min((known[uuid] for uuid in circle), key=lambda one: one.number)
+                self.issues.append(f"line {first.number} is its own ancestor")
+                known[first.uuid] = msgspec.structs.replace(first, parent="")
+            grounded |= set(way)
+        return list(known.values())
 
     # -------------------------------------------------------------------------------------------- branches
 
@@ -167,17 +185,10 @@ class _Session:
         return {key: siblings for key, siblings in found.items() if len(siblings) > 1}
 
     def _ancestry(self, line: _Line, known: dict[str, _Line]) -> list[str]:
-        """The line and all above it; stops where a cycle closes."""
+        """The line and all above it."""
         chain = [line.uuid]
-        seen = {line.uuid}
         while line.parent in known:
             line = known[line.parent]
-            if line.uuid in seen:
-                issue = f"line {line.number} is its own ancestor"
-                if issue not in self.issues:
-                    self.issues.append(issue)
-                break
-            seen.add(line.uuid)
             chain.append(line.uuid)
         return chain
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from flightschool.digest import digest
 from flightschool.records import Json
 from flightschool.traces.clock import Clock
 from flightschool.traces.conversation import usage_of
@@ -42,7 +43,8 @@ class CodexImporter:
         """The one episode of the file. Raises ``TraceError`` naming file and line."""
         session = _Session(path)
         for number, raw in json_objects(path):
-            session.add(raw, place(path, number))
+            if not session.repeats(raw, number):
+                session.add(raw, place(path, number))
         yield session.episode()
 
 
@@ -60,6 +62,17 @@ class _Session:
         self.items: list[dict[str, Any]] = []
         self.issues: list[str] = []
         self.asked: dict[str, float] = {}
+        self.seen: dict[str, int] = {}
+        """Digest of an item with its time → its line."""
+
+    def repeats(self, raw: dict[str, Any], number: int) -> bool:
+        """Whether a line is an earlier one once more, time and all: it was written twice, and happened once."""
+        if raw.get("type") != "response_item" or not raw.get("timestamp"):
+            return False
+        first = self.seen.setdefault(digest(raw), number)
+        if first != number:
+            self.issues.append(f"line {number} repeats line {first}")
+        return first != number
 
     def add(self, raw: dict[str, Any], where: str) -> None:
         """One line."""

@@ -41,7 +41,7 @@ def flat_span(document: dict[str, Any], where: str) -> Span:
         parent=str(document.get("parent_id") or "").removeprefix("0x"),
         name=str(document.get("name") or ""),
         start_ns=start,
-        end_ns=max(start, _nanoseconds(document.get("end_time"), where)),
+        end_ns=_nanoseconds(document.get("end_time"), where) or start,
         attributes=_attributes(document),
         events=tuple(
             (str(event.get("name", "")), dict(event.get("attributes") or {}))

@@ -35,6 +35,12 @@ _ZSTANDARD = 93
 _LOCAL_HEADER = 30
 
 
+_VERSION = "(version)"
+"""Where the version of the whole log stands beside what it says of the evaluation."""
+_KNOWN = (None, 1, 2)
+"""Versions that are read; none is what fragments of a log say."""
+
+
 class InspectImporter:
     """Importer of Inspect logs."""
 
@@ -64,7 +70,9 @@ def _from_json(path: Path) -> Iterator[RecordedEpisode]:
             else:
                 _, value = stream.value()
                 if key == "eval" and isinstance(value, dict):
-                    header = value
+                    header |= value
+                elif key == "version":
+                    header[_VERSION] = value
     if not found:
         raise _no_samples(path)
 
@@ -123,7 +131,7 @@ def _header(path: Path, names: dict[str, zipfile.ZipInfo]) -> dict[str, Any]:
         if name in names:
             value = _member(path, names[name])
             found = value.get("eval") if isinstance(value, dict) else None
-            return found if isinstance(found, dict) else {}
+            return {**found, _VERSION: value.get("version")} if isinstance(found, dict) else {}
     return {}
 
 
@@ -200,6 +208,8 @@ def _sample(raw: Json, header: dict[str, Any], where: str, source: str) -> Recor
     events = [event for event in raw.get("events") or () if isinstance(event, dict)]
     own = raw["metadata"].get("flightschool") if isinstance(raw.get("metadata"), dict) else None
     issues: list[str] = []
+    if header.get(_VERSION) not in _KNOWN:
+        issues.append(f"version {header[_VERSION]!r} of the log is unknown; read as {_KNOWN[-1]}")
     clock = Clock()
     clock.at(raw.get("started_at") or next((event.get("timestamp") for event in events), None))
     notes = _event_notes(events, clock)

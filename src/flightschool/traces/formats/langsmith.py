@@ -92,7 +92,7 @@ def _span(run: dict[str, Any], where: str) -> Span:
         parent=parent,
         name=str(run.get("name") or ""),
         start_ns=start,
-        end_ns=max(start, end),
+        end_ns=end or start,
         attributes=attributes,
         events=(),
         failed=bool(run.get("error")) or run.get("status") == "error",

@@ -62,7 +62,7 @@ def _span(raw: dict[str, Any], where: str) -> Span:
         parent=str(raw.get("parentSpanId") or ""),
         name=str(raw.get("name") or ""),
         start_ns=start,
-        end_ns=max(start, _nanoseconds(raw.get("endTimeUnixNano"), where)),
+        end_ns=_nanoseconds(raw.get("endTimeUnixNano"), where) or start,
         attributes=_attributes(raw.get("attributes"), where),
         events=tuple(events),
         failed=code in (2, "STATUS_CODE_ERROR"),

@@ -18,7 +18,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     start_ns: int
     end_ns: int
-    """Equal to ``start_ns`` if the span never ended."""
+    """Equal to ``start_ns`` if the span never ended; before it where the clock went back, which is named later."""
     attributes: dict[str, Json]
     events: tuple[tuple[str, dict[str, Json]], ...]
     """Name and attributes of the span's events, in order."""
