@@ -22,6 +22,8 @@ __all__ = ["Limits", "best_s", "bound_tokens_per_s", "measure_limits"]
 
 ROWS = (1, 8, 32, 128, 512, 2048)
 _PEAK_ROWS = 2048
+BATCH = 32
+"""Rows of a full decode pass."""
 _BYTES = 4
 
 
@@ -142,14 +144,14 @@ def _bandwidth() -> float:
     return max(moved[name] * _BYTES * size / best_s(act) / 1e9 for name, act in acts.items())
 
 
-def bound_tokens_per_s(limits: Limits, steps: Sequence[StepFigures], num_rows: int) -> float:
+def bound_tokens_per_s(limits: Limits, steps: Sequence[StepFigures]) -> float:
     """Most sampled tokens a second that any synchronous trainer could train of the same episodes, on this machine.
 
-    Every distinct token is computed once: prompts of a group once, decoding at full batch to the very end, one forward
+    Every distinct token is computed once: prompts of a group once, decoding at 32 rows to the very end, one forward
     and backward pass at the peak of matrix products, one optimizer step. Attention, sampling, tools cost nothing.
     """
     needed_s = sum(
-        step.sampled_tokens * (limits.body_s[num_rows] + limits.head_s[num_rows]) / num_rows
+        step.sampled_tokens * (limits.body_s[BATCH] + limits.head_s[BATCH]) / BATCH
         + limits.prefill_s(step.prefill_tokens)
         + limits.train_s(step.prefill_tokens + step.sampled_tokens, step.trained_tokens)
         + limits.optimizer_s()

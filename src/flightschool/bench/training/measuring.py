@@ -178,7 +178,7 @@ class _Bench:
         kernels = self.fields.get("kernels")
         if isinstance(kernels, Kernels):
             measured = [step for side in found.ours for step in side.measured]
-            bound = bound_tokens_per_s(kernels.limits, measured, min(found.num_rows, 32))
+            bound = bound_tokens_per_s(kernels.limits, measured)
             self.fields |= {"multi_bound_tokens_per_s": bound, "multi_share_of_bound": found.tokens_per_s / bound}
 
     def wall(self) -> None:

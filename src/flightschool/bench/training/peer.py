@@ -84,7 +84,7 @@ def fly_ours(work: Workload, scratch: Path) -> tuple[Side, float]:
 
 def fly_peer(work: Workload, scratch: Path, python: Path) -> tuple[Side, float]:
     """The peer's side of a workload, and how much others computed meanwhile."""
-    return _fly(work, scratch, [str(python), str(trl_loop.__file__)], with_folder=False)
+    return _fly(work, scratch, [str(python), "-P", str(trl_loop.__file__)], with_folder=False)
 
 
 def _fly(work: Workload, scratch: Path, command: Sequence[str], *, with_folder: bool) -> tuple[Side, float]:

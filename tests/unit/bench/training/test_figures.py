@@ -65,7 +65,7 @@ def test_a_decode_pass_needs_its_products_or_its_bytes() -> None:
 def test_the_bound_computes_every_distinct_token_once() -> None:
     steps = [step(1.0, 50, prefill_tokens=50)]
     needed = 50 * 0.96 / 32 + 0.5 + LIMITS.train_s(100, 50) + 7.0
-    assert bound_tokens_per_s(LIMITS, steps, 32) == pytest.approx(50 / needed)
+    assert bound_tokens_per_s(LIMITS, steps) == pytest.approx(50 / needed)
 
 
 def flown(wall_s: float, train_s: float, rewards: tuple[float, ...]) -> Flown:
