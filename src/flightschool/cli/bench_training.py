@@ -23,8 +23,12 @@ def register(bench: typer.Typer) -> None:
 
 
 def training(
-    quick: bool = typer.Option(False, "--quick", help="Smaller batches, one measured step, one repeat."),
+    quick: bool = typer.Option(
+        False, "--quick", help="Smaller batches, one measured step, one repeat; no wall time to success."
+    ),
     peer: bool = typer.Option(True, "--peer/--no-peer", help="Install TRL apart and measure it in the same run."),
+    steps: int | None = typer.Option(None, "--steps", min=1, help="Measured steps of each flight beside TRL."),
+    repeats: int | None = typer.Option(None, "--repeats", min=1, help="Flights of each side."),
     parts: str = typer.Option("all", "--parts", help="Some of kernels,overlap,tokens,multi,wall."),
     model: str | None = typer.Option(None, "--model", help="Folder or name; smollm2-135m by default."),
 ) -> None:
@@ -40,7 +44,15 @@ def training(
     from flightschool.bench import PARTS, bench_training
 
     chosen = PARTS if parts == "all" else tuple(parts.split(","))
-    measured = bench_training(quick=quick, peer=peer, parts=chosen, model=_folder(model), tell=output.say)
+    measured = bench_training(
+        quick=quick,
+        peer=peer,
+        steps=steps,
+        repeats=repeats,
+        parts=chosen,
+        model=_folder(model),
+        tell=output.say,
+    )
     _tell(measured)
     output.finish(msgspec.to_builtins(measured), fell_short=not measured.met)
 

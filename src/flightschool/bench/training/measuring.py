@@ -13,6 +13,7 @@ from flightschool.bench.targets import Target, all_met, at_least, at_most
 from flightschool.bench.training.duel import Duel, Race, duel, race
 from flightschool.bench.training.kernels import Kernels
 from flightschool.bench.training.limits import bound_tokens_per_s
+from flightschool.bench.training.orders import Kind
 from flightschool.bench.training.overlap import Flown, Mode, Overlap, draw_together
 from flightschool.bench.training.peer import MEASURING, ask, peer_python
 from flightschool.bench.training.workload import make_workload
@@ -48,8 +49,9 @@ class Plan(Record, frozen=True, kw_only=True):
 
     group_size: int = 8
     groups_per_step: int = 4
+    multi_groups: int = 2
+    """Groups a step over three turns: the peer takes minutes for one."""
     measured_steps: int = 5
-    multi_steps: int = 5
     repeats: int = 3
     max_new_tokens: int = 48
     num_threads: int = 2
@@ -60,9 +62,9 @@ class Plan(Record, frozen=True, kw_only=True):
     overlap_steps: int = 16
 
 
-QUICK = Plan(
-    groups_per_step=2, measured_steps=1, multi_steps=1, repeats=1, with_async=False, race_most_s=45.0, overlap_steps=6
-)
+QUICK = Plan(groups_per_step=1, multi_groups=1, measured_steps=1, repeats=1, with_async=False, overlap_steps=5)
+_NOT_QUICK = frozenset({"wall"})
+"""Left out by ``quick``: the peer alone would take longer than all the rest."""
 FULL = Plan()
 
 
@@ -160,7 +162,7 @@ class _Bench:
 
     def tokens(self) -> None:
         """One turn beside TRL."""
-        found = self._duel("prose", self.plan.measured_steps)
+        found = self._duel("refund", self.plan.groups_per_step)
         self.fields |= {
             "tokens": found,
             "trl_ratio_tokens": found.ratio,
@@ -169,7 +171,7 @@ class _Bench:
 
     def multi(self) -> None:
         """Three turns with tools beside TRL, and beside the bound."""
-        found = self._duel("orders", self.plan.multi_steps)
+        found = self._duel("orders", self.plan.multi_groups)
         self.fields |= {
             "multi": found,
             "trl_ratio_multi": found.ratio,
@@ -206,14 +208,14 @@ class _Bench:
             "trl_ratio_wall_is_lower_bound": found.is_lower_bound,
         }
 
-    def _duel(self, kind: str, num_steps: int) -> Duel:
+    def _duel(self, kind: Kind, num_groups: int) -> Duel:
         plan = self.plan
         work, _ = make_workload(
-            "orders" if kind == "orders" else "prose",
+            kind,
             self.model,
             group_size=plan.group_size,
-            groups_per_step=plan.groups_per_step,
-            num_steps=1 + num_steps,
+            groups_per_step=num_groups,
+            num_steps=1 + plan.measured_steps,
             max_new_tokens=plan.max_new_tokens,
             learning_rate=_TINY_RATE,
             reward="random",
@@ -228,6 +230,8 @@ def bench_training(
     *,
     quick: bool = False,
     peer: bool = True,
+    steps: int | None = None,
+    repeats: int | None = None,
     parts: Collection[str] = PARTS,
     model: Path | None = None,
     plan: Plan | None = None,
@@ -239,6 +243,8 @@ def bench_training(
     Args:
         quick: smaller batches, one measured step, one repeat.
         peer: whether TRL is installed and measured.
+        steps: measured optimizer steps of a flight beside TRL, instead of the plan's.
+        repeats: of those flights, instead of the plan's.
         parts: which; all by default.
         model: folder of a Llama of the ChatML format; SmolLM2-135M by default.
         plan: sizes instead of those of ``quick``.
@@ -255,7 +261,11 @@ def bench_training(
     reasons: dict[str, str] = {}
     failed = False
     with tempfile.TemporaryDirectory(prefix="flightschool-training-", dir=scratch) as folder:
-        bench = _Bench(plan or (QUICK if quick else FULL), model or _default_model(), Path(folder), tell)
+        chosen = plan or (QUICK if quick else FULL)
+        chosen = msgspec.structs.replace(
+            chosen, measured_steps=steps or chosen.measured_steps, repeats=repeats or chosen.repeats
+        )
+        bench = _Bench(chosen, model or _default_model(), Path(folder), tell)
         no_peer = "left out: --no-peer"
         if peer and {"tokens", "multi", "wall"} & set(parts):
             try:
@@ -263,8 +273,8 @@ def bench_training(
             except FlightschoolError as error:
                 no_peer, failed = str(error), True
         for part in PARTS:
-            if part not in parts:
-                reasons |= dict.fromkeys(_KEYS[part], "left out: --parts")
+            if part not in parts or (quick and part in _NOT_QUICK):
+                reasons |= dict.fromkeys(_KEYS[part], "left out: --quick" if part in parts else "left out: --parts")
                 continue
             try:
                 getattr(bench, part)()

@@ -1,13 +1,12 @@
 """The order desk: a small world of our own on which this package and its peer train alike.
 
-Three kinds of episode, all with ids and amounts that occur once:
+Two kinds of episode, both with ids that occur once:
 
 - ``orders``: read an order, refund what was paid, say so. Three turns, two calls, two worked examples.
-- ``refund``: the order stands in the instruction; one turn, one call.
-- ``prose``: one turn without tools.
+- ``refund``: the order stands in the instruction; one turn, one call, one worked example.
 
-The first two are judged by the same fifths on both sides: the order was read (where it must be), it was refunded, and
-exactly what was paid was refunded. The world is a dictionary: what is measured is the trainer, not a database.
+Both are judged by the same fifths on both sides: the order was read (where it must be), it was refunded, and exactly
+what was paid was refunded. The world is a dictionary: what is measured is the trainer, not a database.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from flightschool.digest import digest
 from flightschool.errors import NotFoundError
 from flightschool.protocols import PermissionDecision, Permissions, World, WorldReply
 from flightschool.records import (
-    AnswerCheck,
     CallCheck,
     CheckKind,
     CheckSpec,
@@ -39,9 +37,9 @@ from flightschool.records import (
 
 __all__ = ["MAX_TURNS", "Kind", "Order", "OrdersEnvironment", "draw_orders"]
 
-Kind: TypeAlias = Literal["prose", "refund", "orders"]
+Kind: TypeAlias = Literal["refund", "orders"]
 
-MAX_TURNS: Mapping[Kind, int] = {"prose": 1, "refund": 1, "orders": 3}
+MAX_TURNS: Mapping[Kind, int] = {"refund": 1, "orders": 3}
 """Assistant turns before an episode is cut, on both sides."""
 
 _ITEMS = ("lamp", "chair", "kettle", "radio", "clock", "mirror", "basket", "carpet", "ladder", "bucket")
@@ -49,12 +47,6 @@ _CARRIERS = ("Nordpost", "Quickline", "Bluevan", "Farway")
 _GUIDANCE: Mapping[Kind, str] = {
     "orders": "You work at the order desk. Read the order first, refund exactly what was paid, then say Done.",
     "refund": "You work at the order desk. Refund exactly what was paid for the order, without the shipping.",
-    "prose": (
-        "You work at the order desk of a shop. House rules: goods may come back within thirty days. What was paid is"
-        " refunded in full, shipping is not. Damaged goods are replaced or refunded, as the customer likes. Refunds"
-        " take three days. Never promise anything else, never ask for a card number, and never name another customer."
-        " Answer the customer in one short sentence, politely, and stop."
-    ),
 }
 
 
@@ -96,7 +88,7 @@ def _tool(name: str, description: str, effect: Effect, **properties: str) -> Too
 
 _READ = _tool("get_order", "what was ordered and paid", Effect.READ, order="string")
 _REFUND = _tool("refund", "give money back", Effect.WRITE, order="string", amount="integer")
-_TOOLS: Mapping[Kind, tuple[ToolSpec, ...]] = {"prose": (), "refund": (_REFUND,), "orders": (_READ, _REFUND)}
+_TOOLS: Mapping[Kind, tuple[ToolSpec, ...]] = {"refund": (_REFUND,), "orders": (_READ, _REFUND)}
 
 
 def _shown(order: Order) -> dict[str, Json]:
@@ -197,12 +189,9 @@ class OrdersEnvironment:
     def reference(self, task_id: str) -> Reference:
         """The sealed side."""
         order = self._orders[self.task(task_id).id]
-        if self.kind == "prose":
-            checks: tuple[CheckSpec, ...] = (_check("answered", AnswerCheck(contains=(order.id,)), 1.0),)
-            return Reference(task_id=task_id, checks=checks, oracle=(), oracle_answer=f"Order {order.id} is refunded.")
         refunded = CallCheck(tool=_REFUND.name, arguments={"order": order.id})
         exact = JsonCheck(expected={order.id: order.paid}, pointer="/refunds")
-        checks = (_check("refunded", refunded, 1.0), _check("exactly", exact, 3.0))
+        checks: tuple[CheckSpec, ...] = (_check("refunded", refunded, 1.0), _check("exactly", exact, 3.0))
         oracle: tuple[ToolCall, ...] = (
             ToolCall(id="call_1_0", name=_REFUND.name, arguments={"order": order.id, "amount": order.paid}),
         )
@@ -213,7 +202,7 @@ class OrdersEnvironment:
         return Reference(task_id=task_id, checks=checks, oracle=oracle)
 
 
-def _check(name: str, rule: AnswerCheck | CallCheck | JsonCheck, weight: float) -> CheckSpec:
+def _check(name: str, rule: CallCheck | JsonCheck, weight: float) -> CheckSpec:
     return CheckSpec(id=name, kind=CheckKind.FUNCTIONAL, rule=rule, weight=weight)
 
 
@@ -233,17 +222,10 @@ def _task(kind: Kind, order: Order) -> Task:
 def _instruction(kind: Kind, order: Order) -> str:
     if kind == "orders":
         return f"Refund order {order.id}."
-    if kind == "refund":
-        return f"Refund this order.\nResult: {json.dumps(_shown(order))}"
-    return (
-        f"I am writing about my order {order.id}, a {order.item} that {order.carrier} brought on Monday. I paid"
-        f" {order.paid} for it and {order.shipping} for the shipping. It does not fit. What can you do for me?"
-    )
+    return f"Refund this order.\nResult: {json.dumps(_shown(order))}"
 
 
 def _examples(kind: Kind) -> tuple[Message, ...]:
-    if kind == "prose":
-        return ()
     shown = (
         Order(id="A4711", item="table", carrier="Nordpost", shipping=6, paid=84),
         Order(id="N0305", item="vase", carrier="Farway", shipping=3, paid=29),

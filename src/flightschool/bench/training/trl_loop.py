@@ -226,8 +226,6 @@ class Watch:
         return self._rewards
 
     def _outcome(self, index: int, completions: list[Any], columns: dict[str, Any]) -> float:
-        if self._work["kind"] == "prose":
-            return float(columns["id"][index] in completions[index])
         if self._work["kind"] == "orders":
             return share(columns["environments"][index]._passed())
         wanted = {"order": columns["id"][index], "amount": columns["paid"][index]}

@@ -29,7 +29,7 @@ from flightschool.rollouts import (
 from flightschool.rollouts.recital import RecitalPolicy
 from flightschool.verification import OutcomeReward
 
-KINDS: tuple[Kind, ...] = ("prose", "refund", "orders")
+KINDS: tuple[Kind, ...] = ("refund", "orders")
 SIZES: dict[str, Any] = {
     "group_size": 2,
     "groups_per_step": 2,
@@ -60,8 +60,6 @@ def test_the_reference_solves_every_task(kind: Kind) -> None:
     for task in environment.tasks():
         reference = environment.reference(task.id)
         turns = [call(c.name, **c.arguments) for c in reference.oracle]
-        if reference.oracle_answer:
-            turns.append(Message(role="assistant", content=reference.oracle_answer))
         runner = EpisodeRunner(environment, OutcomeReward(), run="t")
         (attempt,) = run_attempts(runner, [task], MessagesPolicy({task.id: turns}, "oracle"), seed=0)
         assert attempt.reward is not None
@@ -175,8 +173,8 @@ def test_both_sides_judge_a_refund_alike(amount: Any) -> None:
 
 
 def test_rewards_are_drawn_alike() -> None:
-    work = {"kind": "prose", "reward": "random", "max_new_tokens": 40, "max_turns": 1, "seed": 3}
-    theirs = trl_loop.Watch(work).reward(["", ""], id=["a", "b"])
+    work = {"kind": "refund", "reward": "random", "max_new_tokens": 40, "max_turns": 1, "seed": 3}
+    theirs = trl_loop.Watch(work).reward(["", ""], id=["a", "b"], paid=[1, 2])
     verdict: Any = None
     ours = RandomReward(3)
     assert theirs == [ours.compose(verdict, 0.0).outcome for _ in range(2)]
@@ -184,7 +182,7 @@ def test_rewards_are_drawn_alike() -> None:
 
 
 def test_ours_trains_as_the_peer_does() -> None:
-    work, environment = make_workload("prose", tiny_folder(), **SIZES)
+    work, environment = make_workload("refund", tiny_folder(), **SIZES)
     made = settings_of(work)
     assert (made.mode, made.num_threads, made.separate_process, made.groups_per_step) == ("sync", 2, False, 2)
     assert made.count_zero_advantage
@@ -198,7 +196,7 @@ def test_a_model_of_another_chat_format_is_refused(tmp_path: Any, monkeypatch: p
 
     monkeypatch.setattr("flightschool.bench.training.workload.ChatTokenizer.from_folder", lambda _: Other)
     with pytest.raises(InputError, match="llama3"):
-        make_workload("prose", tmp_path, **SIZES)
+        make_workload("refund", tmp_path, **SIZES)
 
 
 def test_a_workload_survives_json() -> None:

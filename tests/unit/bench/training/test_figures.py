@@ -36,10 +36,10 @@ def test_the_ratio_is_the_median_over_repeats() -> None:
         return Side(steps=(step(1.0, 1), step(1.0, int(rate))))
 
     ours, peer = [side(40), side(60), side(90)], [side(10), side(10), side(30)]
-    found = Duel(kind="prose", num_rows=4, prompt_tokens=9, ours=tuple(ours), peer=tuple(peer), others=0.0)
+    found = Duel(kind="refund", num_rows=4, prompt_tokens=9, ours=tuple(ours), peer=tuple(peer), others=0.0)
     assert found.ratio == pytest.approx(4.0)
     assert found.step_ratio == pytest.approx(1.0)
-    assert Duel(kind="prose", num_rows=4, prompt_tokens=9, ours=tuple(ours), others=0.0).ratio is None
+    assert Duel(kind="refund", num_rows=4, prompt_tokens=9, ours=tuple(ours), others=0.0).ratio is None
 
 
 LIMITS = Limits(
