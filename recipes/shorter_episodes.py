@@ -10,7 +10,9 @@ From there three arms train alike, on families that no measurement uses:
 - ``bounded``: ``latency_weight`` and ``thinking_weight``, as ``training`` has them: added after the normalisation,
   among correct members only, bounded by their weights and by the gap between correct and wrong work;
 - ``unbounded``: the same quantities with the same slopes, but part of the score: of every member, without limits, and
-  hence normalised with it.
+  hence normalised with it;
+- ``steep``: the same with four times the slope, so that half a second is worth as much as being right. Bounded terms
+  cannot be set so that they reverse right and wrong; these can.
 
 Every arm is measured on the same held-out tasks with equal seeds; differences are paired, intervals are two-level
 bootstraps over families, of all training seeds together. Prints one JSON object.
@@ -20,12 +22,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import TypeAlias
+
+import torch
 
 from flightschool.digest import derive_random
 from flightschool.engines import TorchEngine, get_model, load_model
@@ -39,7 +46,8 @@ from flightschool.training import PoolSource, StepProgress, TrainingSettings, tr
 from flightschool.training.imitation import ImitationSettings, imitate
 from flightschool.verification import OutcomeReward, RewardSettings
 
-ARMS = ("plain", "bounded", "unbounded")
+ARMS = ("plain", "bounded", "unbounded", "steep")
+SLOPES = {"unbounded": 1.0, "steep": 4.0}
 WEIGHT = 0.25
 """Of each term; the most that settings allow."""
 BUDGET = 32
@@ -48,6 +56,8 @@ FASTEST_MS, SLOWEST_MS = 500.0, 2_500.0
 MARGIN = 0.05
 """Accuracy counts as equal where the interval of the difference stays above minus this."""
 MEASURES = ("success", "tokens", "calls", "virtual_ms")
+Rows: TypeAlias = list[dict[str, float]]
+"""Measures by held-out task."""
 
 
 # ------------------------------------------------------------------------------------------------ rewards
@@ -63,7 +73,7 @@ def composition_of(arm: str) -> RewardComposition:
             thinking_budget=BUDGET,
         )
     )
-    return Unbounded(bounded) if arm == "unbounded" else bounded
+    return Unbounded(bounded, SLOPES[arm]) if arm in SLOPES else bounded
 
 
 class Unbounded:
@@ -71,17 +81,18 @@ class Unbounded:
 
     Args:
         inner: the reward that it starts from.
+        slope: in terms of the bounded terms'.
     """
 
-    def __init__(self, inner: OutcomeReward) -> None:
-        self._inner = inner
-        self.digest = f"unbounded {inner.digest}"
+    def __init__(self, inner: OutcomeReward, slope: float) -> None:
+        self._inner, self._slope = inner, slope
+        self.digest = f"unbounded {slope} {inner.digest}"
 
     def compose(self, verdict: Verdict, virtual_ms: float, num_tokens: int | None = None) -> Reward:
         """See ``protocols.RewardComposition``."""
         found = self._inner.compose(verdict, virtual_ms, num_tokens)
-        slow = WEIGHT * (virtual_ms - FASTEST_MS) / (SLOWEST_MS - FASTEST_MS)
-        wordy = WEIGHT * ((num_tokens or 0) / BUDGET - 1.0)
+        slow = self._slope * WEIGHT * (virtual_ms - FASTEST_MS) / (SLOWEST_MS - FASTEST_MS)
+        wordy = self._slope * WEIGHT * ((num_tokens or 0) / BUDGET - 1.0)
         outcome = found.gate * found.outcome - slow - wordy
         return Reward(outcome=outcome, process=0.0, latency=0.0, gate=1.0, total=outcome)
 
@@ -146,16 +157,11 @@ def settings_of(arm: str, seed: int, options: argparse.Namespace) -> TrainingSet
     )
 
 
-def fly(
-    arm: str,
-    seed: int,
-    start: Path,
-    desk: DeskEnvironment,
-    pool: Sequence[Task],
-    folder: Path,
-    options: argparse.Namespace,
-) -> Path:
-    """Train one arm; returns its model."""
+def fly(arm: str, seed: int, start: Path, folder: Path, options: argparse.Namespace) -> Rows:
+    """Train one arm from the start and measure its model; a process of its own."""
+    torch.set_num_threads(options.threads)
+    desk = build_environment()
+    pool, held_out = parted(desk)
 
     def note(row: StepProgress) -> None:
         say(f"{arm}, seed {seed}, step {row.step}: {row.completion_tokens:.0f} tokens, {row.tool_calls:.1f} calls")
@@ -168,15 +174,24 @@ def fly(
         runner=EpisodeRunner(desk, composition_of(arm), run=f"{arm}-{seed}"),
         progress=note,
     )
-    return Path(result.model)
+    rows = measure(Path(result.model), desk, held_out, options)
+    say(f"{arm}, seed {seed}: {_means([rows])}")
+    return rows
+
+
+def parted(desk: DeskEnvironment) -> tuple[list[Task], list[Task]]:
+    """Tasks of two thirds of the families to train on, those of the others to measure with."""
+    tasks = [task for task in desk.tasks() if task.stratum == "two_step"]
+    families = sorted({task.family for task in tasks})
+    derive_random("shorter-episodes").shuffle(families)
+    kept = set(families[: len(families) // 3])
+    return [task for task in tasks if task.family not in kept], [task for task in tasks if task.family in kept]
 
 
 # ------------------------------------------------------------------------------------------------ measuring
 
 
-def measure(
-    model: Path, desk: DeskEnvironment, held_out: Sequence[Task], options: argparse.Namespace
-) -> list[dict[str, float]]:
+def measure(model: Path, desk: DeskEnvironment, held_out: Sequence[Task], options: argparse.Namespace) -> Rows:
     """Means by held-out task, equal seeds for whatever is measured."""
     loaded = load_model(model)
     engine = TorchEngine(loaded, max_context=options.max_context, num_threads=options.threads)
@@ -199,9 +214,7 @@ def measure(
     ]
 
 
-def compare(
-    before: Sequence[list[dict[str, float]]], after: Sequence[list[dict[str, float]]], families: Sequence[str]
-) -> dict[str, Interval]:
+def compare(before: Sequence[Rows], after: Sequence[Rows], families: Sequence[str]) -> dict[str, Interval]:
     """Paired differences after − before, task by task; training seeds are averaged first."""
     differences = {}
     for name in MEASURES:
@@ -217,23 +230,19 @@ def main(options: argparse.Namespace) -> dict[str, object]:
     """All arms and seeds."""
     started = time.perf_counter()
     desk = build_environment()
-    tasks = [task for task in desk.tasks() if task.stratum == "two_step"]
-    families = sorted({task.family for task in tasks})
-    derive_random("shorter-episodes").shuffle(families)
-    kept = set(families[: len(families) // 3])
-    held_out = [task for task in tasks if task.family in kept]
-    pool = [task for task in tasks if task.family not in kept]
+    pool, held_out = parted(desk)
     labels = [task.family for task in held_out]
     with tempfile.TemporaryDirectory(prefix="shorter-episodes-") as scratch:
         start = beginning(desk, pool, Path(scratch) / "start", options)
         base = measure(start, desk, held_out, options)
         say(f"start: {_means([base])}")
-        found: dict[str, list[list[dict[str, float]]]] = {arm: [] for arm in ARMS}
-        for seed in options.seeds:
-            for arm in ARMS:
-                model = fly(arm, seed, start, desk, pool, Path(scratch) / f"{arm}-{seed}", options)
-                found[arm].append(measure(model, desk, held_out, options))
-                say(f"{arm}, seed {seed}: {_means(found[arm][-1:])}")
+        with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as processes:
+            flights = {
+                (arm, seed): processes.submit(fly, arm, seed, start, Path(scratch) / f"{arm}-{seed}", options)
+                for seed in options.seeds
+                for arm in ARMS
+            }
+            found = {arm: [flights[arm, seed].result() for seed in options.seeds] for arm in ARMS}
     against = {arm: compare(found["plain"], found[arm], labels) for arm in ARMS[1:]}
     return {
         "num_held_out": len(held_out),
@@ -248,11 +257,12 @@ def main(options: argparse.Namespace) -> dict[str, object]:
         "bounded_is_shorter": all(against["bounded"][name].high < 0.0 for name in MEASURES[1:]),
         "bounded_is_as_accurate": against["bounded"]["success"].low > -MARGIN,
         "unbounded_hurts": against["unbounded"]["success"].high < 0.0,
+        "steep_hurts": against["steep"]["success"].high < 0.0,
         "wall_s": time.perf_counter() - started,
     }
 
 
-def _means(flights: Sequence[list[dict[str, float]]]) -> dict[str, float]:
+def _means(flights: Sequence[Rows]) -> dict[str, float]:
     rows = [row for flight in flights for row in flight]
     return {name: round(statistics.fmean(row[name] for row in rows), 3) for name in MEASURES}
 
@@ -266,7 +276,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Shorter episodes at equal accuracy, on the maintenance desk.")
     parser.add_argument("--model", default="tiny", help="name, or a path to a model folder")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--groups", type=int, default=6, help="groups of 8 attempts a step")
     parser.add_argument("--lessons", type=int, default=4, help="demonstrations of each pool task")
     parser.add_argument("--samples", type=int, default=4, help="attempts at each held-out task")
@@ -274,7 +284,8 @@ if __name__ == "__main__":
     parser.add_argument("--learning-rate", type=float, default=3e-4)
     parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--max-context", type=int, default=1024)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="of each process")
+    parser.add_argument("--jobs", type=int, default=1, help="arms that fly side by side")
     try:
         print(json.dumps(main(parser.parse_args())))
     except FlightschoolError as error:

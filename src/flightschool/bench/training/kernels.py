@@ -15,7 +15,7 @@ __all__ = ["Generated", "Kernels", "Passed", "measure_kernels"]
 BATCH, GROUPS = 32, 4
 PROMPT, NEW = 176, 48
 MEMBERS, OWN = 8, 96
-_REPEATS = 3
+_REPEATS = 2
 
 
 class Generated(Record, frozen=True, kw_only=True):

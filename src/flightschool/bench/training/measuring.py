@@ -100,8 +100,8 @@ class TrainingBench(Record, frozen=True, kw_only=True):
     ess: float | None = None
     reasons: dict[str, str] = msgspec.field(default_factory=dict)
     """Key → why it is null."""
-    others: float = 0.0
-    """Mean cores that other processes used, in the worst flight; above .1 the machine was not quiet."""
+    others: dict[str, float] = msgspec.field(default_factory=dict)
+    """Part → mean cores that other processes used, in its worst flight; above .1 the machine was not quiet."""
     quick: bool = False
     wall_s: float = 0.0
     kernels: Kernels | None = None
@@ -123,7 +123,7 @@ class _Bench:
         self.plan, self.model, self.scratch, self.tell = plan, model, scratch, tell
         self.python: Path | None = None
         self.fields: dict[str, object] = {}
-        self.others = [0.0]
+        self.others: dict[str, float] = {}
 
     def kernels(self) -> None:
         """Generation and training pass beside the limits of the machine."""
@@ -131,7 +131,7 @@ class _Bench:
         command = [*MEASURING, "kernels", str(self.model), str(self.plan.num_threads)]
         answered = ask(command)
         found = msgspec.json.decode(answered.answer, type=Kernels)
-        self.others.append(answered.others)
+        self.others["kernels"] = answered.others
         self.fields |= {
             "kernels": found,
             "generation_share_of_limit": found.generation.share_of_limit,
@@ -148,7 +148,7 @@ class _Bench:
                 words = [mode, str(self.plan.overlap_steps), f"{folder}/run"]
                 answered = ask([*MEASURING, "overlap", *words])
             flown[mode] = msgspec.json.decode(answered.answer, type=Flown)
-            self.others.append(answered.others)
+            self.others["overlap"] = max(self.others.get("overlap", 0.0), answered.others)
         drawn = draw_together(flown["async"], flown["sync"], flown["sync_two_threads"])
         published = {key: getattr(flown["async"], key) for key in _KEYS["overlap"][1:]}
         self.fields |= {
@@ -201,7 +201,7 @@ class _Bench:
         found = race(
             work, self.scratch, self.python, most_ratio=plan.race_most_ratio, most_s=plan.race_most_s, tell=self.tell
         )
-        self.others.append(found.others)
+        self.others["wall"] = found.others
         self.fields |= {
             "wall": found,
             "trl_ratio_wall": found.ratio,
@@ -222,7 +222,7 @@ class _Bench:
             num_threads=plan.num_threads,
         )
         found = duel(work, self.scratch, self.python, repeats=plan.repeats, with_async=plan.with_async, tell=self.tell)
-        self.others.append(found.others)
+        self.others["tokens" if kind == "refund" else "multi"] = found.others
         return found
 
 
@@ -286,7 +286,7 @@ def bench_training(
         if bench.fields.get(key) is None and key not in reasons:
             reasons[key] = no_peer if key.startswith("trl_") else "needs the part kernels"
     targets = _targets(bench.fields)
-    measured = {**bench.fields, "reasons": reasons, "others": max(bench.others), "quick": quick}
+    measured = {**bench.fields, "reasons": reasons, "others": bench.others, "quick": quick}
     met = all_met(targets) and not failed
     return TrainingBench(**measured, wall_s=time.perf_counter() - started, targets=targets, met=met)  # type: ignore[arg-type]
 
