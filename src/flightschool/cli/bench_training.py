@@ -97,5 +97,6 @@ def _tell(measured: TrainingBench) -> None:
         held = "" if target is None else f"{target.relation} {target.limit:g}"
         verdict = "" if target is None else ("met" if target.met else "MISSED")
         rows.append((name, shown, held, verdict, measured.reasons.get(name, "")[:60]))
-    title = f"Training; others used {measured.others:.2f} cores at worst"
+    busy = ", ".join(f"{cores:.2f} ({part})" for part, cores in measured.others.items())
+    title = f"Training; cores that others used at worst: {busy}"
     output.table(title, ("figure", "#measured", "#target", "", "why not"), rows)
