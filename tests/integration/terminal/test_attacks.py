@@ -200,6 +200,15 @@ EARLY = {
     "no links of the system": "rm /bin && mkdir /bin && touch /bin/cat",
     "a file for the working directory": "cd /; rm -rf /app; ln -s /tests /app",
     "closed files": "mkdir shut; echo x > shut/file; chmod 000 shut/file shut",
+    "marks that hide the system's folders": """python3 - <<'E'
+import os
+for place in ("/app", "/usr", "/usr/bin", "/usr/local"):
+    for name, value in (("opaque", b"y"), ("redirect", b"/tests"), ("overlay.opaque", b"y")):
+        try:
+            os.setxattr(place, f"user.overlay.{name}", value)
+        except OSError:  # an older kernel lets nobody
+            pass
+E""",
     "odd names": "touch \"$(printf 'a\\nb')\" \"$(printf '\\377')\"; mkdir -p -- '-rf' '*'",
 }
 
