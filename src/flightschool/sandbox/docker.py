@@ -7,13 +7,17 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import uuid
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from flightschool.errors import InputError
 from flightschool.sandbox.enforcement import spawned_enforcement
-from flightschool.sandbox.launching import BOOT, PACKAGE_ROOT
+from flightschool.sandbox.launching import BOOT, PACKAGE_ROOT, plan_of
+from flightschool.sandbox.node.plan import Plan
+from flightschool.sandbox.node.roots import accounts
 from flightschool.sandbox.records import Enforcement, SandboxSpec
 from flightschool.sandbox.spawned import SpawnedProvider, Spawning
 
@@ -60,6 +64,7 @@ class DockerProvider(SpawnedProvider):
             )
         self._program = found
         self._image = image
+        self._folder: Path | None = None
 
     def _spawn(self, spec: SandboxSpec, channel: socket.socket) -> Spawning:
         if spec.root is not None:
@@ -72,10 +77,13 @@ class DockerProvider(SpawnedProvider):
         words += ["--user", f"{spec.uid}:{spec.gid}", "--hostname", spec.hostname, "--pids-limit", str(limits.pids)]
         words += ["--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes)]
         for place in dict.fromkeys(("/tmp", "/home/user", spec.workdir)):
-            options = f"exec,mode=1777,size={limits.disk_bytes // 2},nr_inodes={limits.inodes}"
+            owned = "mode=1777" if place == "/tmp" else f"mode=755,uid={spec.uid},gid={spec.gid}"
+            options = f"exec,{owned},size={limits.disk_bytes // 2},nr_inodes={limits.inodes}"
             words += ["--tmpfs", f"{place}:{options}"]
         words += ["--shm-size", str(_SHM_BYTES), "--workdir", "/"]
         words += ["--mount", f"type=bind,source={PACKAGE_ROOT}/{node},target={_INSIDE}/{node},readonly"]
+        for name, file in self._account_files(spec).items():
+            words += ["--mount", f"type=bind,source={file},target=/etc/{name},readonly"]
         for mount in spec.mounts:
             words += ["--mount", f"type=bind,source={os.path.realpath(mount.source)},target={mount.target},readonly"]
         words += [self._image, "python3", "-I", "-S", "-c", BOOT, _INSIDE, "relayed", "0"]
@@ -83,6 +91,24 @@ class DockerProvider(SpawnedProvider):
             words, stdin=channel.fileno(), stdout=channel.fileno(), stderr=subprocess.PIPE, start_new_session=True
         )
         return process, partial(_remove, self._program, label)
+
+    def _account_files(self, spec: SandboxSpec) -> dict[str, Path]:
+        """The files of accounts, which nothing inside can write: the root is read-only. One folder a provider."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="flightschool-docker-"))
+            self._folder.chmod(0o755)  # nothing secret, and the engine may be another user
+        texts = accounts(Plan.of(plan_of(spec, "spawned")))
+        files = {name: self._folder / f"{name}-{spec.uid}-{spec.gid}" for name in ("passwd", "group")}
+        for name, file in files.items():
+            file.write_text(texts[name])
+        return files
+
+    async def aclose(self) -> None:
+        """Close every sandbox."""
+        await super().aclose()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
     def _enforcement(self, spec: SandboxSpec) -> tuple[Enforcement, ...]:
         return spawned_enforcement(spec, inodes="nr_inodes of each tmpfs", shm_bytes=_SHM_BYTES)

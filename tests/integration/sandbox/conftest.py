@@ -106,6 +106,8 @@ class Place:
 
     def python(self) -> tuple[str, tuple[ReadOnlyMount, ...]]:
         """An interpreter for scripts inside, and what must be mounted for it. Ask where the body runs."""
+        if self.name == "docker":
+            return "python3", ()  # the image's own
         other = self.name == "bubblewrap" and os.geteuid() == 0  # run there as nobody
         found = interpreter(65534 if other else None)
         prefix = found.prefix

@@ -91,8 +91,8 @@ async def test_the_walls_are_asked_for_and_the_agent_serves_through_streams(engi
     spec = SandboxSpec(limits=Limits(pids=40, memory_bytes=256 * MIB), mounts=mounts, hostname="far")
     provider = DockerProvider()
     async with provider.open(spec) as box:
-        told = await box.exec("id -u; cat /inputs/text; hostname; echo err >&2; exit 3")
-        assert (told.exit_code, told.stdout, told.stderr) == (3, b"1000\ngivenfar\n", b"err\n")
+        told = await box.exec("id -un; cat /inputs/text; hostname; echo err >&2; exit 3")
+        assert (told.exit_code, told.stdout, told.stderr) == (3, b"user\ngivenfar\n", b"err\n")
         assert not (await box.exec("touch /inputs/x /usr/x")).ok
         await box.put("/home/user/a/b", b"content")
         assert await box.get("/home/user/a/b") == b"content"

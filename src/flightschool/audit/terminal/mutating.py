@@ -132,7 +132,9 @@ def _junk_row(line: str) -> str:
 
 
 def _swapped(output: Output, lines: list[str], filled: list[int]) -> Iterator[Mutant]:
-    mark = next(mark for mark in (",", "\t", ";", "|") if mark in lines[filled[0]])
+    mark = next((mark for mark in (",", "\t", ";", "|") if mark in lines[filled[0]]), "")
+    if not mark:  # its first line ends at a character that the eye does not see
+        return
     for first, second in pairwise(filled):
         left, right = lines[first].rstrip("\n").split(mark), lines[second].rstrip("\n").split(mark)
         if first == 0 and not _NUMBER.search(lines[0]):
