@@ -88,15 +88,17 @@ def users(kit: Any, folder: Path) -> None:
 FROM debian:12
 ARG GROUP=clerks
 RUN groupadd $GROUP && useradd -m -g $GROUP -s /bin/sh app-srv_1 && useradd -r -M -d /nonexistent judge
-RUN install -d -o app-srv_1 -g clerks -m 777 /srv/desk
+RUN install -d -o app-srv_1 -g clerks -m 777 /srv/x
 USER app-srv_1
-RUN echo $(whoami) $HOME > /srv/desk/built
-WORKDIR /srv/desk
+RUN echo $(whoami) $HOME > /srv/x/built
+WORKDIR /srv/x
 USER root
 """
     toml = kit.toml.replace("[agent]\n", '[agent]\nuser = "app-srv_1"\n')
     toml = toml.replace("[verifier]\n", '[verifier]\nuser = "judge"\n')
-    said = '[ "$(cat /srv/desk/built) $(cat /srv/desk/acted) $(whoami)" = "app-srv_1 /home/app-srv_1 app-srv_1 clerks judge" ]'
+    said = (
+        '[ "$(cat /srv/x/built) $(cat /srv/x/acted) $(whoami)" = "app-srv_1 /home/app-srv_1 app-srv_1 clerks judge" ]'
+    )
     files = kit.harbor(dockerfile, kit.judge(said), "echo $(whoami) $(id -gn) > acted\n")
     kit.write(folder, files | {"task.toml": toml})
 
