@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,24 +62,16 @@ def audit_folders_verb(
     name = journal_name("\n".join(str(Path(path).resolve()) for path in paths))
     mode = "read" if static else f"run {repeats} {seed}"
     journal = Journal(data / "audits" / name, mode, fresh=fresh)
-    rows: list[dict[str, Any]] = []
-    verdicts: Counter[str] = Counter()
-    mended: list[tuple[str, FolderAudit]] = []
-    slims: list[FolderAudit] = []
+    told = _Told()
     from flightschool.environments.terminal import count_tasks
 
     num_tasks = sum(count_tasks(Path(path)) for path in paths)
     with output.progress(f"auditing {', '.join(paths)}", num_tasks) as bar:
 
         def on_audit(audit: FolderAudit) -> None:
-            rows.append(audit_row(audit))
-            verdicts[audit.verdict.value] += 1
+            told.add(audit)
             if space is not None and not static:  # what only was read must not replace what was run
                 save_folder_audit(space.store, audit)
-            slim = [msgspec.structs.replace(found, script="") for found in audit.findings]
-            slims.append(msgspec.structs.replace(audit, findings=tuple(slim)))
-            if fix is not None and audit.findings:
-                mended.append((audit.id, slims[-1]))
             bar.tick()
 
         audit_folders(
@@ -91,21 +84,40 @@ def audit_folders_verb(
             on_audit=on_audit,
         )
     if fix is not None:
-        _fix(fix, mended, rows, data, static, repeats, seed)
-    _tell(rows, verdicts)
-    admitted = admitting.admit(", ".join(paths), slims, space)
+        _fix(fix, told, data, static, repeats, seed)
+    _tell(told.rows, told.verdicts)
+    admitted = admitting.admit(", ".join(paths), told.audits, space)
     if space is not None:
         space.close()
-    summary: dict[str, Any] = {
-        "num_tasks": len(rows),
-        "verdicts": dict(sorted(verdicts.items())),
-        "num_episodes": sum(row["num_episodes"] for row in rows),
-        "wall_s": sum(row["wall_s"] for row in rows),
-        "families": _families(slims),
-    }
-    write_page_of(report, ", ".join(paths), rows, was_run=not static, families=summary["families"])
-    told = {"tasks": rows, "summary": summary, **({} if admitted is None else {"admitted": admitted})}
-    output.finish(told, fell_short=set(verdicts) != {"sound"})
+    summary = told.summary()
+    write_page_of(report, ", ".join(paths), told.rows, was_run=not static, families=summary["families"])
+    payload = {"tasks": told.rows, "summary": summary, **({} if admitted is None else {"admitted": admitted})}
+    output.finish(payload, fell_short=set(told.verdicts) != {"sound"})
+
+
+@dataclass
+class _Told:
+    """What was found so far; evidence is held once, in the rows."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    audits: list[FolderAudit] = field(default_factory=list)
+    """Without their evidence."""
+    verdicts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, audit: FolderAudit) -> None:
+        self.rows.append(audit_row(audit))
+        self.verdicts[audit.verdict.value] += 1
+        slim = [msgspec.structs.replace(found, script="") for found in audit.findings]
+        self.audits.append(msgspec.structs.replace(audit, findings=tuple(slim)))
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "num_tasks": len(self.rows),
+            "verdicts": dict(sorted(self.verdicts.items())),
+            "num_episodes": sum(row["num_episodes"] for row in self.rows),
+            "wall_s": sum(row["wall_s"] for row in self.rows),
+            "families": _families(self.audits),
+        }
 
 
 def _check(path: str) -> None:
@@ -116,7 +128,7 @@ def _check(path: str) -> None:
 
 
 def _tasks(paths: Sequence[str]) -> Iterator[TerminalTask | UnreadableTask]:
-    """Tasks of all that was named, one in memory at a time. With several names, ids begin with the name."""
+    """Tasks of all that was named, one in memory at a time; ids are relative to the name that they were found under."""
     from flightschool.environments.terminal import iter_tasks
 
     for path in paths:
@@ -188,24 +200,18 @@ def _finding(found: FlawFinding) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------ repairing
 
 
-def _fix(
-    into: Path,
-    audits: Iterable[tuple[str, FolderAudit]],
-    rows: list[dict[str, Any]],
-    data: Path,
-    static: bool,
-    repeats: int,
-    seed: int,
-) -> None:
+def _fix(into: Path, told: _Told, data: Path, static: bool, repeats: int, seed: int) -> None:
     """Write repaired copies of folders with findings, audit the copies, and tell it in their rows."""
     from flightschool.audit.terminal.auditing import audit_folders
     from flightschool.audit.terminal.mends import mend
     from flightschool.environments.terminal import read_folder
     from flightschool.errors import InputError
 
-    by_path = {row["path"]: row for row in rows}
-    for id_, audit in audits:
-        place = into / id_
+    by_path = {row["path"]: row for row in told.rows}
+    for audit in told.audits:
+        if not audit.findings:
+            continue
+        place = into / audit.id
         try:
             report = mend(read_folder(Path(audit.path)), audit.findings, place)
         except InputError as error:
