@@ -23,7 +23,7 @@ from flightschool.testing.recorded import RecordingTransport
 RECORDING = Path(__file__).parent / "recordings" / "sglang-0.5.23-smollm2.jsonl"
 KEPT = {"/server_info": ("context_length", "max_req_input_len", "version"), "/model_info": ("weight_version",)}
 """The rest is of the machine that recorded."""
-MOST_MISMATCH = 2e-3
+MOST_MISMATCH = 2e-4
 """Of log-probabilities in float32 between SGLang's kernels and ours; measured figures: docs/experiments.md."""
 
 pytestmark = pytest.mark.integration
@@ -70,6 +70,7 @@ async def test_a_live_conversation_agrees_with_plain_passes_of_the_same_weights(
         max_context=512,
         run="recorded",
         exporter=FolderExporter(folder, published),
+        timeout_s=300.0,
         transport=RecordingTransport(target, hide=[str(folder), str(published)], keep=KEPT),
     )
     old, new = dict(loaded.model.named_parameters()), other(loaded.model)

@@ -54,6 +54,7 @@ def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     command += ["--port", str(port), "--dtype", "float32", "--enforce-eager", "--max-model-len", "512"]
     command += ["--logprobs-mode", "processed_logprobs", "--served-model-name", "smollm2", "--max-num-seqs", "8"]
     settings = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+    settings["TORCHDYNAMO_DISABLE"] = "1"  # else the first request compiles for minutes
     wire = VllmWire(f"http://127.0.0.1:{port}")
     with running(command, settings, wire, tmp_path_factory.mktemp("vllm") / "log"):
         yield wire.url
@@ -69,6 +70,7 @@ def open_live(url: str, folder: Path, tmp_path: Path) -> Callable[..., ServedEng
     def make(**options: object) -> ServedEngine:
         exporter = FolderExporter(folder, tmp_path / "published")
         plain: dict[str, object] = {"vocab": 49152, "max_context": 512, "run": "recorded", "exporter": exporter}
+        plain["timeout_s"] = 300.0
         return ServedEngine(VllmWire(url), **(plain | options))  # type: ignore[arg-type]
 
     return make
