@@ -116,7 +116,8 @@ class TooLargeRunner(BanditRunner):
 
     async def _attempt(self, task: Task, policy: Policy, group: str, index: int, seed: int) -> Attempt:
         attempt = await super()._attempt(task, policy, group, index, seed)
-        huge = msgspec.structs.replace(attempt.reward, outcome=attempt.reward.outcome * 3e38)  # type: ignore[type-var, union-attr]
+        assert attempt.reward is not None
+        huge = msgspec.structs.replace(attempt.reward, outcome=attempt.reward.outcome * 3e38)
         return msgspec.structs.replace(attempt, reward=huge)
 
 
