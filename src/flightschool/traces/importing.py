@@ -29,7 +29,7 @@ from flightschool.traces.formats import (
     SweAgentImporter,
     TauBenchImporter,
 )
-from flightschool.traces.loading import broken, head_of, refuse_packed
+from flightschool.traces.loading import broken, head_of, not_utf8, refuse_packed
 from flightschool.traces.records import RecordedEpisode, TraceSet
 
 __all__ = ["IMPORT_FORMATS", "EpisodeReader", "check_format", "import_traces"]
@@ -52,6 +52,7 @@ _IMPORTERS: tuple[TraceImporter, ...] = (
 )
 IMPORT_FORMATS = tuple(importer.format for importer in _IMPORTERS)
 """Names of the formats that can be read."""
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SUFFIXES = frozenset({".json", ".jsonl", ".ndjson", ".traj", ".eval"})
 
 
@@ -144,6 +145,8 @@ def _importer(path: Path, name: str) -> TraceImporter:
     for importer in _IMPORTERS:
         if importer.sniff(head, path):
             return importer
+    if head.startswith(_UTF_16):
+        raise not_utf8(path, 0, 1)
     refuse_packed(path)  # a packed or empty file has a better error than the one below
     if not head.strip():
         raise broken("trace file is empty", str(path), "at least one episode", "check that the recording ran")

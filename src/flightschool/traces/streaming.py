@@ -215,7 +215,7 @@ class JsonStream:
         if self._file is None:
             raise RuntimeError("a JsonStream is read inside its with block")
         try:
-            data = self._file.read(max(_CHUNK, len(self._text)))
+            data = self._file.read(max(_CHUNK, min(len(self._text), MAX_VALUE_BYTES - len(self._text))))
         except (OSError, EOFError, ValueError) as error:
             raise broken("trace file cannot be read", str(self.path), "a readable file", str(error)) from error
         self._end = not data

@@ -98,6 +98,7 @@ BROKEN: dict[str, tuple[Callable[[str, bytes], bytes], str]] = {
     "half-written": (lambda _, data: data[: len(data) * 7 // 10], "error"),
     "not UTF-8": (lambda _, data: data.replace(b"State of", b"St\xe4te of"), "error: .*UTF-8"),
     "UTF-16": (lambda _, data: data.decode().encode("utf-16"), "error"),
+    "UTF-16, told by content": (lambda _, data: data.decode().encode("utf-16"), "error: .*UTF-8"),
     "NUL bytes": (lambda _, data: data.replace(b"State of", b"State\0of"), "error"),
     "a list of nothing": (lambda _, data: b"[null, 1, []]", "error"),
 }
@@ -107,7 +108,8 @@ BROKEN: dict[str, tuple[Callable[[str, bytes], bytes], str]] = {
 @pytest.mark.parametrize("name", IMPORT_FORMATS)
 def test_what_cannot_be_read_is_one_error(name: str, how: str, tmp_path: Path) -> None:
     breaks, expected = BROKEN[how]
-    assert re.match(expected, told(written(tmp_path, name, breaks(name, sample_trace(name))), name))
+    path = written(tmp_path, name, breaks(name, sample_trace(name)))
+    assert re.match(expected, told(path, "auto" if "by content" in how else name))
 
 
 @pytest.mark.parametrize("name", TIMED)

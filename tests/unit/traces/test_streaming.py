@@ -109,11 +109,14 @@ class TestLines:
             list(json_objects(path))
         assert f"t.jsonl:{line}" in caught.value.where
 
-    def test_a_line_beyond_the_limit_is_one_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("size", [5 << 18, 3 << 20])
+    def test_a_line_beyond_the_limit_is_one_error(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+    ) -> None:
         monkeypatch.setattr(streaming, "MAX_VALUE_BYTES", 1 << 20)
         monkeypatch.setattr(streaming, "_CHUNK", 1 << 16)
         path = tmp_path / "t.jsonl"
-        path.write_text('{"a": 1}\n{"b": "' + "x" * (3 << 20) + '"}\n')
+        path.write_text('{"a": 1}\n{"b": "' + "x" * size + '"}\n')
         with pytest.raises(TraceError, match="longer than 1 MiB") as caught:
             list(json_objects(path))
         assert caught.value.where.endswith("t.jsonl:2")
