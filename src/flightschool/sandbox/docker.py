@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from flightschool.errors import InputError
+from flightschool.sandbox.cgroups import memory_max
 from flightschool.sandbox.enforcement import spawned_enforcement
 from flightschool.sandbox.launching import BOOT, PACKAGE_ROOT, plan_of
 from flightschool.sandbox.node.plan import Plan
@@ -75,7 +76,7 @@ class DockerProvider(SpawnedProvider):
         words = [self._program, "run", "--rm", "--interactive", "--pull", "never", "--name", label]
         words += ["--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"]
         words += ["--user", f"{spec.uid}:{spec.gid}", "--hostname", spec.hostname, "--pids-limit", str(limits.pids)]
-        words += ["--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes)]
+        words += ["--memory", str(memory_max(limits)), "--memory-swap", str(memory_max(limits))]
         for place in dict.fromkeys(("/tmp", "/home/user", spec.workdir)):
             owned = "mode=1777" if place == "/tmp" else f"mode=755,uid={spec.uid},gid={spec.gid}"
             options = f"exec,{owned},size={limits.disk_bytes // 2},nr_inodes={limits.inodes}"
@@ -111,7 +112,16 @@ class DockerProvider(SpawnedProvider):
             self._folder = None
 
     def _enforcement(self, spec: SandboxSpec) -> tuple[Enforcement, ...]:
-        return spawned_enforcement(spec, inodes="nr_inodes of each tmpfs", shm_bytes=_SHM_BYTES)
+        by_engine = {
+            "memory_bytes": f"memory of the container ({memory_max(spec.limits)} bytes, files included)",
+            "pids": "pids of the container",
+        }
+        return tuple(
+            Enforcement(limit=line.limit, mechanism=f"{by_engine[line.limit]}; {line.mechanism}", bound=line.bound)
+            if line.limit in by_engine
+            else line
+            for line in spawned_enforcement(spec, inodes="nr_inodes of each tmpfs", shm_bytes=_SHM_BYTES)
+        )
 
 
 async def _remove(program: str, label: str) -> None:

@@ -116,9 +116,10 @@ async def test_the_walls_are_asked_for_and_the_agent_serves_through_streams(engi
     await provider.aclose()
     (words,) = asked(engine, "run")
     assert {"--rm", "--read-only", "--interactive"} <= set(words)
+    most = str((256 + 512 + 32) * MIB)  # processes, files and the agent: the watcher is to be first
     for option, wanted in {
         "--network": "none", "--cap-drop": "ALL", "--security-opt": "no-new-privileges", "--user": "1000:1000",
-        "--pids-limit": "40", "--memory": str(256 * MIB), "--memory-swap": str(256 * MIB), "--pull": "never",
+        "--pids-limit": "40", "--memory": most, "--memory-swap": most, "--pull": "never",
     }.items():  # fmt: skip
         assert values(words, option) == [wanted]
     assert all("readonly" in mount.split(",") for mount in values(words, "--mount"))

@@ -430,6 +430,28 @@ def test_an_image_tree_is_copied_on_write(native: Place, tree: Path) -> None:
     assert [path.name for path in (tree / "app").iterdir()] == ["data.txt"]
 
 
+def test_a_whole_system_with_devices_of_its_own_is_a_tree_as_well(any_native: Place, tree: Path) -> None:
+    """As debootstrap leaves one. What they are does not matter: the sandbox has its own six."""
+    if os.geteuid() != 0:
+        pytest.skip("only root makes devices")
+    (tree / "dev").mkdir()
+    for number, name in enumerate(("null", "zero", "full", "random", "urandom", "tty", "console", "ptmx")):
+        os.mknod(tree / "dev" / name, 0o20666, os.makedev(1, 3 + number))
+    for name in ("fd", "stdin"):
+        (tree / "dev" / name).symlink_to("/proc/self/fd")
+
+    async def body(provider: SandboxProvider) -> None:
+        for changes in (False, True):
+            spec = SandboxSpec(root=ImageTree(path=str(tree)), mounts=HOST, workdir="/", uid=0, gid=0, changes=changes)
+            async with provider.open(spec) as box:
+                told = await box.exec(
+                    "echo > /dev/null; head -c 3 /dev/zero | tr '\\0' z; script -qec 'echo in' /dev/null"
+                )
+                assert told.stdout.replace(b"\r", b"") == b"zzzin\n", told
+
+    any_native.run(body)
+
+
 def test_an_image_s_root_is_root_inside_and_no_one_outside(place_as_root: Place, tree: Path) -> None:
     (tree / "app" / "data.txt").chmod(0o600)
 

@@ -134,8 +134,9 @@ static int make_folders(const struct sources *sources, const char *path) {
 
 static int touch(const struct sources *sources, const char *path) {
     struct place place;
+    struct stat found; /* a device of a system's own does as well: looked at only, since touching it would copy it up */
     const char *at = real(sources, path, &place);
-    if (at && !utimensat(AT_FDCWD, at, NULL, 0)) return 0;
+    if (at && !stat(at, &found)) return 0;
     at = name(sources, path, &place);
     int fd = at ? open(at, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
     if (fd < 0) return failed("create %s", path);
@@ -320,7 +321,14 @@ static int do_link(const struct record *step, const struct sources *sources) {
     if (!at) return failed("link %s", path);
     if (!symlink(text_of(step, 0), at)) return 0;
     if (errno == EEXIST && number_of(step, 2)) {
-        if (number_of(step, 2) == ANYTHING || (!lstat(at, &found) && S_ISLNK(found.st_mode))) return 0;
+        if (number_of(step, 2) == ANYTHING) return 0;
+        if (lstat(at, &found)) return failed("link %s", path);
+        if (S_ISLNK(found.st_mode)) return 0;
+        if (S_ISCHR(found.st_mode)) { /* a device of a system's own, that perhaps nobody here may remove */
+            char source[PATH_MAX];
+            snprintf(source, sizeof source, "%.*s%s", (int)(strrchr(at, '/') + 1 - at), at, text_of(step, 0));
+            return raw_mount(source, at, "", MS_BIND_FLAG, "");
+        }
         errno = EEXIST;
     }
     return failed("link %s", path);

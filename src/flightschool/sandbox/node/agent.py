@@ -45,6 +45,7 @@ class _Agent:
         self._over = ""
         """The whole sandbox's limit that was passed: no command starts any more."""
         self._watch_at = 0.0
+        self._kernel_kills = _kernel_kills()
         wake, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(channel, selectors.EVENT_READ, self._on_frames)
         self._selector.register(wake, selectors.EVENT_READ, self._on_wake)
@@ -184,7 +185,11 @@ class _Agent:
                 self._shut(fd)
         if command.stdin_fd is not None:
             self._shut(command.stdin_fd)
-        done = {"code": os.waitstatus_to_exitcode(status), "stopped": command.stopped, "cpu_s": cpu_s}
+        code = os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGKILL and _kernel_kills() > self._kernel_kills:
+            self._kernel_kills = _kernel_kills()
+            command.stopped = command.stopped or "memory"  # the kernel was first
+        done = {"code": code, "stopped": command.stopped, "cpu_s": cpu_s}
         cut = [stream for stream in (1, 2) if command.seen[stream] > command.most]
         wall_s = time.monotonic() - command.started
         self._send({"id": command.id, "done": True, **done, "cut": cut, "seen": command.seen, "wall_s": wall_s})
@@ -252,6 +257,14 @@ class _Agent:
             self._over = self._over or "cpu"
             self._kill_all("cpu")
         self._watch_at = time.monotonic() + pause_s(self._plan, used) if used.processes else 0.0
+
+
+def _kernel_kills() -> int:
+    """How often the kernel killed a process here for memory, where a container shows its control group; else 0."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:  # noqa: PTH123 - hot
+            return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+    return 0
 
 
 def main(channel: socket.socket, plan: Plan) -> None:

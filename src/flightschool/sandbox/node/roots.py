@@ -301,7 +301,11 @@ def _devices(under: Rooted) -> None:
     syscalls.mount("devpts", under.real("/dev/pts"), "devpts", flags, data)
     for name, target in _DEVICE_LINKS.items():
         place = Path(under.name(f"/dev/{name}"))
-        if not place.is_symlink():
+        if place.is_symlink():
+            continue
+        if place.is_char_device():  # of a system's own, that perhaps nobody here may remove
+            syscalls.mount(str(place.parent / target), str(place), None, MS_BIND)
+        else:
             place.symlink_to(target)
 
 
