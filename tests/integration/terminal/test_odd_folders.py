@@ -87,7 +87,7 @@ def users(kit: Any, folder: Path) -> None:
     dockerfile = """\
 FROM debian:12
 ARG GROUP=clerks
-RUN groupadd $GROUP && useradd -m -g $GROUP -s /bin/sh app-srv_1 && useradd -r -M -d /nonexistent judge
+RUN groupadd $GROUP && useradd -m -d /srv/own -g $GROUP -s /bin/sh app-srv_1 && useradd -r -M -d /nonexistent judge
 RUN install -d -o app-srv_1 -g clerks -m 777 /srv/x
 USER app-srv_1
 RUN echo $(whoami) $HOME > /srv/x/built
@@ -96,9 +96,7 @@ USER root
 """
     toml = kit.toml.replace("[agent]\n", '[agent]\nuser = "app-srv_1"\n')
     toml = toml.replace("[verifier]\n", '[verifier]\nuser = "judge"\n')
-    said = (
-        '[ "$(cat /srv/x/built) $(cat /srv/x/acted) $(whoami)" = "app-srv_1 /home/app-srv_1 app-srv_1 clerks judge" ]'
-    )
+    said = '[ "$(cat /srv/x/built) $(cat /srv/x/acted) $(whoami)" = "app-srv_1 /srv/own app-srv_1 clerks judge" ]'
     files = kit.harbor(dockerfile, kit.judge(said), "echo $(whoami) $(id -gn) > acted\n")
     kit.write(folder, files | {"task.toml": toml})
 
