@@ -439,6 +439,9 @@ def test_a_whole_system_with_devices_of_its_own_is_a_tree_as_well(any_native: Pl
         os.mknod(tree / "dev" / name, 0o20666, os.makedev(1, 3 + number))
     for name in ("fd", "stdin"):
         (tree / "dev" / name).symlink_to("/proc/self/fd")
+    if any_native.dropped:
+        for path in (tree, *tree.rglob("*")):
+            os.lchown(path, any_native.user, any_native.user)
 
     async def body(provider: SandboxProvider) -> None:
         for changes in (False, True):
