@@ -18,6 +18,7 @@ from tests.integration.training.bandit import BanditRunner
 
 from flightschool.engines import EngineSettings, LoadedModel, Transformer, load_model
 from flightschool.engines.served import FolderExporter, ServedEngine, VllmWire
+from flightschool.engines.served.export import untied_copy
 from flightschool.protocols import Generation
 from flightschool.records import Task
 from flightschool.testing.conversation import PROMPT, ask, converse, version
@@ -49,8 +50,9 @@ def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     python = os.environ.get("FLIGHTSCHOOL_VLLM")
     if not python:
         pytest.skip("FLIGHTSCHOOL_VLLM names no Python with vllm")
-    port = free_port()
-    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--host", "127.0.0.1"]
+    port, served = free_port(), tmp_path_factory.mktemp("untied") / "model"
+    untied_copy(folder, served)
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(served), "--host", "127.0.0.1"]
     command += ["--port", str(port), "--dtype", "float32", "--enforce-eager", "--max-model-len", "512"]
     command += ["--logprobs-mode", "processed_logprobs", "--served-model-name", "smollm2", "--max-num-seqs", "8"]
     settings = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
@@ -86,7 +88,7 @@ async def test_a_live_conversation_agrees_with_plain_passes_of_the_same_weights(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     target = RECORDING if os.environ.get("FLIGHTSCHOOL_RECORD") else tmp_path / "recording.jsonl"
-    engine = open_live(transport=RecordingTransport(target, hide=[str(folder), str(tmp_path)]))
+    engine = open_live(transport=RecordingTransport(target, hide=[str(folder), str(tmp_path.parent)]))
     old, new = dict(loaded.model.named_parameters()), other(loaded.model)
     heard = await converse(engine, old, new)
     after = make_model(new)

@@ -121,7 +121,7 @@ def test_weights_that_a_server_loses_without_a_word_are_found_by_its_tokens(
     """It knows neither labels nor check sums, says yes to every publication and goes on with the old weights."""
     fake = VllmFake(load_model(tiny_folder), labels=False)
     monkeypatch.setattr(fake, "load", lambda folder: None)
-    more = {"max_new_tokens": 40, "group_size": 10, "learning_rate": 0.03}
+    more: dict[str, Any] = {"max_new_tokens": 40, "group_size": 10, "learning_rate": 0.03}
     with serving(fake) as url, pytest.raises(TokenContractError, match="said to be of the newest weights") as caught:
         run(tmp_path / "run", tiny_folder, EngineSettings(kind="vllm", url=url), **more)
     assert "publication is lost" in caught.value.mend

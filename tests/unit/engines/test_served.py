@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from flightschool.digest import digest
+from flightschool.engines import CausalAttention
 from flightschool.engines.folders import LoadedModel, load_model, save_model
 from flightschool.engines.served import FolderExporter, ServedEngine, SglangWire, VllmWire, Wire
+from flightschool.engines.served.export import untied_copy
 from flightschool.engines.served.wire import salt_of
 from flightschool.errors import InfrastructureError, InputError, TokenContractError
 from flightschool.protocols import GenerationRequest
@@ -324,12 +328,53 @@ async def test_check_sums_of_nothing_say_nothing(
 ) -> None:
     """vLLM's CPU build packs its layers and sums no bytes of them: training those alone is no lost publication."""
     async with VllmFake(load_model(folder)) as fake:
-        monkeypatch.setattr(fake, "checksums", lambda: {"embed": "1", "layer": hashlib.sha256().hexdigest()})
+        sums = {"embed": "1", "layer": hashlib.sha256().hexdigest(), "dp0:lm_head.weight": "2"}
+        monkeypatch.setattr(fake, "checksums", lambda: sums)
         engine = client(fake, folder)
         await engine.connect()
         for step in (0, 1):
             await engine.load_weights(version(step), dict(make_loaded(step).model.named_parameters()))
         assert (await engine.generate(ask())).versions[0].step == 1
+        await engine.aclose()
+
+
+async def test_a_packed_head_that_stays_as_it_was_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's CPU build with tied embeddings: tokens after an update would come from the new body and the old head."""
+    async with VllmFake(load_model(folder)) as fake:
+        monkeypatch.setattr(fake, "checksums", lambda: {"embed": "1", "layer": hashlib.sha256().hexdigest()})
+        engine = client(fake, folder)
+        with pytest.raises(InputError, match="keeps the output head that it started with") as caught:
+            await engine.connect()
+        assert "flightschool.engines.served.export" in caught.value.mend
+        await engine.aclose()
+
+
+def test_an_untied_copy_is_the_same_model(folder: Path, tmp_path: Path) -> None:
+    untied_copy(folder, tmp_path / "untied")
+    before, after = load_model(folder), load_model(tmp_path / "untied")
+    assert (before.config.tied_embeddings, after.config.tied_embeddings) == (True, False)
+    tokens = torch.tensor(PROMPT)
+    rows = []
+    for loaded in (before, after):
+        with torch.no_grad():
+            hidden = loaded.model(tokens, torch.arange(len(tokens)), CausalAttention([len(tokens)]))
+            rows.append(loaded.model.logits(hidden))
+    assert torch.equal(*rows)
+
+
+async def test_an_untied_server_is_published_to_untied(
+    folder: Path, tmp_path: Path, make_loaded: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    untied_copy(folder, tmp_path / "untied")
+    async with VllmFake(load_model(tmp_path / "untied")) as fake:
+        assert "lm_head.weight" in fake.checksums()
+        engine = client(fake, folder)
+        await engine.connect()
+        state = dict(make_loaded(1).model.named_parameters())
+        await engine.load_weights(version(1), state)
+        told = fake.checksums()
+        assert told["lm_head.weight"] == told["model.embed_tokens.weight"]
+        assert told["lm_head.weight"] == digest(state["model.embed_tokens.weight"].detach().numpy().tobytes())
         await engine.aclose()
 
 

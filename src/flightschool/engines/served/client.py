@@ -362,6 +362,8 @@ class ServedEngine(EngineBase):
                 mend="lower training.max_context, or start the server with a longer context",
             )
         _, self._sums = await self.wire.served(self._http())
+        if self._exporter is not None and self.wire.untied:
+            self._exporter.untie()
 
     async def aclose(self) -> None:
         """End: waiters get an ``InfrastructureError``; the server goes on."""

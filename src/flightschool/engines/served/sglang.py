@@ -32,6 +32,7 @@ class SglangWire:
     """
 
     kind = "sglang"
+    untied = False
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")

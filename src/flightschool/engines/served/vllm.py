@@ -6,6 +6,11 @@ untempered distribution. ``check_sampling`` notices.
 
 Weights are reloaded by path through ``collective_rpc``. Where the server knows check sums of its weights (``POST
 /weight_checker``) and labels for them (``/update_weight_version``), both are used.
+
+CPU builds pack each layer when it is loaded. The check sums of packed layers are those of nothing, which tells such
+builds. A head that is tied to the embedding is packed too, and not packed anew when weights are reloaded (0.32): every
+token after an update would come from the new body and the old head. Such a server is refused, and one of an untied copy
+of the model is published to untied.
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ class VllmWire:
     def __init__(self, url: str, model: str = "") -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         self._model = model
+        self.untied = False
 
     async def stream(self, http: Http, ask: Ask) -> AsyncIterator[Delta]:
         """See ``Wire``."""
@@ -114,7 +120,16 @@ class VllmWire:
             _SUM_OF_NOTHING in known.values()
         ):  # packed layers (CPU builds) have no bytes to sum: it tells nothing of them
             known = {}
-        return await self.label(http), known
+        return await self.label(http), {}  # packed layers have no bytes to sum
+
+    def _stale_head(self) -> InputError:
+        return InputError(
+            "this build of vLLM packs its layers and keeps the output head that it started with: it is tied to the "
+            "embedding, and new weights do not reach the packed head",
+            where=f"vllm {self.url}",
+            expected="a CPU server of a model whose head is a tensor of its own",
+            mend="start it with the folder that `python -m flightschool.engines.served.export MODEL OUT` writes",
+        )
 
     async def _name(self, http: Http) -> str:
         if not self._model:

@@ -60,6 +60,8 @@ class Wire(Protocol):
     """``vllm`` or ``sglang``."""
     url: str
     """Base address."""
+    untied: bool
+    """Whether the server was seen to have an output head of its own; known once ``served`` was asked."""
 
     def stream(self, http: Http, ask: Ask) -> AsyncIterator[Delta]:
         """Generate.
