@@ -21,12 +21,12 @@ from flightschool.environments.coded import ToolFunction, executions
 from flightschool.environments.declared import DeclaredEnvironment, load_declaration
 from flightschool.environments.fidelity import verify_fidelity
 from flightschool.environments.grouping import OTHER, families, sort_trials, strata
-from flightschool.environments.inferred import Base, infer
+from flightschool.environments.inferred import Base, Program, infer
 from flightschool.environments.inventory import InventoryEntry, take_inventory
 from flightschool.environments.json_state import JsonBase, load_state
 from flightschool.environments.peopling import peopled
 from flightschool.environments.recorded import DECLINE
-from flightschool.environments.recordings import coverage, record_answers
+from flightschool.environments.recordings import Recording, coverage, record_answers
 from flightschool.environments.subsets import find_subsets
 from flightschool.environments.tasking import Drafted, draft
 from flightschool.environments.traced import RenamedEnvironment, TracedContent, TracedEnvironment, Waiting
@@ -162,7 +162,9 @@ def _drafted(
     coded = tuple(sorted(set(functions) & set(effects))) if bare else ()
     whole = code is not None and not bare
     rows = Base({} if tables is None else tables)
-    recordings, programs, conflicts = (), (), 0
+    recordings: tuple[Recording, ...] = ()
+    programs: tuple[Program, ...] = ()
+    conflicts = 0
     if not whole:
         recordings, conflicts = record_answers(episodes, writes, scope_of)
         recordings = tuple(one for one in recordings if one.name not in coded)

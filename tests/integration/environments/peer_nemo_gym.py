@@ -45,11 +45,12 @@ def run(app: Any, sock: socket.socket) -> None:
 def resources(name: str) -> None:
     module: Any = importlib.import_module(f"resources_servers.{name}.app")
     base: Any = importlib.import_module("nemo_gym.base_resources_server").SimpleResourcesServer
-    (kind,) = (
+    kinds: list[Any] = [
         one
         for one in vars(module).values()
         if isinstance(one, type) and issubclass(one, base) and one.__module__ == module.__name__
-    )
+    ]
+    (kind,) = kinds
     sock = listener()
     port = sock.getsockname()[1]
     settings = {"host": "127.0.0.1", "port": port, "entrypoint": "app.py", "name": name, "domain": "agent"}

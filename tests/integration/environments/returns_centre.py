@@ -29,7 +29,7 @@ TODAY = "2026-05-20"
 def initial_state() -> State:
     """Customers, products and orders by id; carriers as a list by ``code``; no returns yet but six old ones."""
     draw = random.Random("returns centre")
-    customers = {
+    customers: State = {
         f"C-{n:03}": {
             "customer_id": f"C-{n:03}",
             "name": f"{draw.choice('ABCDEFGHJKLMNPRSTW')}. {draw.choice(NAMES)}",
@@ -39,7 +39,7 @@ def initial_state() -> State:
         }
         for n in range(1, 61)
     }
-    products = {
+    products: State = {
         f"SKU{n:03}": {
             "sku": f"SKU{n:03}",
             "name": f"{CATEGORIES[n % 6]} no. {n}",
@@ -55,9 +55,9 @@ def initial_state() -> State:
         {"code": "courier", "bands": {"light": 6, "medium": 9, "heavy": 18}},
         {"code": "freight", "bands": {"light": 11, "medium": 12, "heavy": 13}},
     ]
-    orders = {}
+    orders: State = {}
     for n in range(1, 141):
-        lines = [
+        lines: list[State] = [
             {"sku": sku, "quantity": draw.randint(1, 4), "unit_price": products[sku]["price"]}
             for sku in draw.sample(sorted(products), draw.randint(1, 3))
         ]
@@ -70,7 +70,7 @@ def initial_state() -> State:
             "shipping": {"carrier": draw.choice(("post", "courier", "freight")), "address": f"{n} Mill Lane"},
             "total": sum(line["quantity"] * line["unit_price"] for line in lines),
         }
-    returns = {}
+    returns: State = {}
     for number, order in enumerate([o for o in orders.values() if o["status"] == "delivered"][:6], start=1):
         line = order["lines"][0]
         returns[f"R{number:04}"] = {

@@ -85,12 +85,14 @@ def told(path: Path, name: str) -> str:
     return issues
 
 
+ENDS = {"otlp": ("startTimeUnixNano", "endTimeUnixNano"), "openinference": ('"start_time"', '"end_time"')}
+
+
 def backwards(name: str, data: bytes) -> bytes:
-    text = data.decode()
-    if name == "otlp":
-        text = text.replace("flightschool.synthetic_time", "x")
-        swapped = text.replace("startTimeUnixNano", "\0").replace("endTimeUnixNano", "startTimeUnixNano")
-        return swapped.replace("\0", "endTimeUnixNano").encode()
+    text = data.decode().replace("flightschool.synthetic_time", "x")
+    if name in ENDS:
+        start, end = ENDS[name]
+        return text.replace(start, "\0").replace(end, start).replace("\0", end).encode()
     return re.sub(r"12:00:(\d\d)", lambda m: f"12:00:{59 - int(m[1]):02}", text).encode()
 
 

@@ -155,8 +155,9 @@ class Session:
         serve().forget(self._exchange)
 
     def _take(self, told: Asked) -> list[dict[str, Any]]:
-        self._before, self._seen = self._seen, told.messages
-        return told.messages
+        now: list[dict[str, Any]] = told.messages
+        self._seen = now
+        return now
 
     def _hear(self) -> Asked | Ended:
         try:

@@ -10,7 +10,7 @@ import json
 import urllib.request
 from typing import Any
 
-from verifiers.types import ClientConfig
+from .types import ClientConfig
 
 ADD = {
     "type": "function",
