@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import runpy
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,43 @@ def test_a_package_is_written_that_holds_its_environment(
     again = run("serve", "env", "desk", "--write", "package", "--json")
     assert again.code == 2
     assert "not empty" in again.error["what"]
+
+
+def test_a_taskset_and_rows_are_written_without_the_sealed_side(run: Any, tmp_path: Path) -> None:
+    written = run("serve", "env", "desk", "--protocol", "verifiers", "--write", "taskset", "--json").json
+    package = tmp_path / "taskset" / "desk_taskset"
+    assert written["files"] == [
+        "README.md",
+        "desk_taskset/__init__.py",
+        "desk_taskset/taskset.py",
+        "desk_taskset/tasks.jsonl",
+        "pyproject.toml",
+    ]
+    compile((package / "taskset.py").read_text(encoding="utf-8"), "taskset.py", "exec")
+    told = (package / "tasks.jsonl").read_text(encoding="utf-8")
+    assert told.count("\n") == 576
+    assert "oracle" not in told
+    assert "checks" not in told
+    run("serve", "env", "desk", "--protocol", "nemo-gym", "--write", "rows.jsonl", "--json")
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len({row["task_id"] for row in rows}) == 576
+    assert {"get_asset", "final_answer"} - {t["name"] for t in rows[0]["responses_create_params"]["tools"]} == {
+        "final_answer"
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("--protocol", "smoke"), "no protocol"),
+        (("--protocol", "verifiers"), "loads a package"),
+        (("--protocol", "nemo-gym", "--processes", "2"), "one process"),
+    ],
+)
+def test_protocols_that_cannot_be_served(run: Any, arguments: tuple[str, ...], what: str) -> None:
+    refused = run("serve", "env", "desk", *arguments, "--json")
+    assert refused.code == 2
+    assert what in refused.error["what"]
 
 
 @pytest.mark.parametrize(
