@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from flightschool.cli import eval_exchange, eval_holdout, eval_judge, eval_run, eval_upkeep, eval_validity, output
+from flightschool.cli import (
+    eval_exchange,
+    eval_freeze,
+    eval_holdout,
+    eval_judge,
+    eval_run,
+    eval_upkeep,
+    eval_validity,
+    output,
+)
+from flightschool.cli.eval_early import compare_now, early_told
 from flightschool.cli.eval_judge import judge_alpha
 from flightschool.cli.eval_run import EVALUATION_KIND, Asked, measure, open_suite
 from flightschool.cli.eval_telling import shown
@@ -30,6 +40,7 @@ ERROR = 0.05
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
     evaluation = group(app, "eval", "Measure on a suite that was frozen before the training began.")
+    eval_freeze.register(evaluation)
     eval_holdout.register(evaluation)
     verb(evaluation, "list", example="flightschool eval list")(list_)
     eval_run.register(evaluation)
@@ -77,17 +88,41 @@ def compare(
     candidates: int = typer.Option(
         1, "--candidates", min=1, help="How many were tried, of which this is the best: the error is shared among them."
     ),
+    early: bool = typer.Option(False, "--early", help="Measure both now, and end as soon as it is decided."),
+    look_every: int = typer.Option(8, "--look-every", min=1, help="With --early: tasks between two looks."),
 ) -> None:
     """Compare two policies on one suite, paired; the difference is CANDIDATE - BASELINE.
 
     Ends with 1 when the candidate is worse, or when the comparison is not reliable.
     """
+    asked = Asked(perturb=perturb, repeats=repeats, temperature=temperature, seed=seed)
+    error, looks, rates = ERROR / candidates, None, None
+    if early:
+        found = compare_now(suite, baseline, candidate, asked, alpha=error, look_every=look_every)
+        comparison, looks = found.comparison, early_told(found)
+    else:
+        comparison, rates = _compared(suite, baseline, candidate, asked, error)
+    _tell_comparison(comparison)
+    if rates is not None:
+        output.say(_told_error(comparison, rates))
+    output.finish(
+        {**msgspec.to_builtins(comparison), "early": looks, "verifier_error": rates},
+        fell_short=comparison.winner == "baseline" or not comparison.reliable,
+    )
+
+
+# ------------------------------------------------------------------------------------------------ parts
+
+
+def _compared(
+    suite: str, baseline: str, candidate: str, asked: Asked, error: float
+) -> tuple[Comparison, KnownError | None]:
+    """Both as they were measured, or are measured now in full; and the verifier's error rates, if people know them."""
     from flightschool.evaluation import compare as pair
     from flightschool.evaluation import load_design, load_run, require_design
     from flightschool.governance import known_error
 
     with workspace() as space:
-        asked = Asked(perturb=perturb, repeats=repeats, temperature=temperature, seed=seed)
         known = any(space.store.has(kind, suite) for kind in ("suite", "holdout", "sealed-holdout"))
         opened = open_suite(space, suite) if known or not _taken_in(space, baseline, candidate) else None
         if opened is not None:
@@ -112,18 +147,8 @@ def compare(
         _require_suite(suite, before, after)
         alpha = None if opened is None else judge_alpha(space, opened[1], opened[0], (before, after))
         rates = known_error(space.store, before.environment_digest)
-        error = None if rates is None else (rates.rho0, rates.rho1)
-        comparison = pair(before, after, level=1 - ERROR / candidates, judge_alpha=alpha, error=error)
-    _tell_comparison(comparison)
-    if rates is not None:
-        output.say(_told_error(comparison, rates))
-    output.finish(
-        {**msgspec.to_builtins(comparison), "verifier_error": rates},
-        fell_short=comparison.winner == "baseline" or not comparison.reliable,
-    )
-
-
-# ------------------------------------------------------------------------------------------------ parts
+        wrong = None if rates is None else (rates.rho0, rates.rho1)
+        return pair(before, after, level=1 - error, judge_alpha=alpha, error=wrong), rates
 
 
 def _taken_in(space: Workspace, *references: str) -> bool:

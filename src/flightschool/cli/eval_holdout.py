@@ -1,10 +1,7 @@
-"""``eval freeze · accept``: taking a suite and sealing a holdout before the training, opening it at the very end."""
+"""``eval accept``: opening the sealed holdout at the very end."""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,127 +9,24 @@ import typer
 
 from flightschool.cli import output
 from flightschool.cli.candidates import candidate_digest
-from flightschool.cli.references import (
-    actor,
-    check_name,
-    fault_profile,
-    open_environment,
-    policy,
-    reopen_environment,
-    workspace,
-)
+from flightschool.cli.references import actor, fault_profile, policy, reopen_environment, workspace
 from flightschool.cli.verb import verb
-from flightschool.errors import InputError
 
 if TYPE_CHECKING:
-    from flightschool.evaluation import Acceptance, Frozen, SealedHoldout, SuiteDesign, Terms
+    from flightschool.evaluation import Acceptance
     from flightschool.protocols import Environment
-    from flightschool.records import Task
     from flightschool.rollouts import Policy
-    from flightschool.store import Workspace
 
 __all__ = ["register"]
 
-SEALED_KIND = "sealed-holdout"
-MOST_OFF = 0.01
-"""How far shares of traffic may be from summing to 1: people round."""
-
 
 def register(evaluation: typer.Typer) -> None:
-    """Add the verbs to the group ``eval``."""
-    verb(evaluation, "freeze", example="flightschool eval freeze desk --name checkride --strata stratum --holdout 0.1")(
-        freeze
-    )
+    """Add the verb to the group ``eval``."""
     verb(
         evaluation,
         "accept",
         example='flightschool eval accept checkride --policy run:my-run --reason "release 4" --target 0.8',
     )(accept)
-
-
-def freeze(
-    environment: str = typer.Argument(..., metavar="E", help="Environment: a name, or a path."),
-    name: str = typer.Option(..., "--name", help="Name of the suite; the sealed part is called NAME-holdout."),
-    strata: str = typer.Option("stratum", "--strata", help="Attribute of tasks that names the stratum."),
-    weights: Path | None = typer.Option(None, "--weights", help="TOML or JSON file: stratum = share of traffic."),
-    holdout: float = typer.Option(0.1, "--holdout", min=0.0, max=0.9, help="Share of families to seal."),
-    fraction: float = typer.Option(0.25, "--fraction", min=0.01, max=0.9, help="Share of families to measure on."),
-    trained: list[str] = typer.Option([], "--trained", help="Stratum that the training will train; may be repeated."),
-    per_family: int | None = typer.Option(None, "--per-family", min=1, help="Most tasks of one family."),
-    seed: int = typer.Option(0, "--seed", help="Which families are taken."),
-    looks: int = typer.Option(3, "--looks", min=1, help="How often the sealed part may be opened."),
-    alpha: float = typer.Option(0.05, "--alpha", min=1e-6, max=0.5, help="Error probability of all looks together."),
-    role: str = typer.Option("evaluation", "--role", help="Role that holds the key of the sealed part."),
-    realism: list[str] = typer.Option(
-        [],
-        "--realism",
-        help="DIMENSION=WORD: tools, latency, users, state_size, permissions, faults; matched, scaled or ignored.",
-    ),
-    target: list[str] = typer.Option(
-        [], "--target", help="NAME=VALUE: success, violations, denied, cost_usd, virtual_p95_ms …; may be repeated."
-    ),
-    max_tokens: int | None = typer.Option(None, "--max-tokens", min=1, help="Most tokens that an attempt may sample."),
-    max_calls: int | None = typer.Option(None, "--max-calls", min=1, help="Most tool calls of an attempt."),
-    max_seconds: float | None = typer.Option(None, "--max-seconds", help="Most real seconds of an attempt."),
-    max_cost: float | None = typer.Option(None, "--max-cost", help="Most US dollars that an attempt may cost."),
-    retries: int = typer.Option(2, "--retries", min=0, help="New attempts after a failure of the infrastructure."),
-    follows: str | None = typer.Option(None, "--follows", help="The suite that this one is the next version of."),
-    because: str = typer.Option("", "--because", help="Why, for the changelog."),
-    override: str = typer.Option(
-        "", "--override", metavar="REASON", help="Seal tasks without a sound audit all the same; logged and shown."
-    ),
-) -> None:
-    """Freeze a suite and seal a holdout, by family; what is left is the training pool.
-
-    The sealed tasks leave the workspace: they are encrypted, their key lies in $FLIGHTSCHOOL_KEYS (by default
-    flightschool/keys in the user's configuration folder), and the environment goes on without them.
-    """
-    from flightschool.evaluation import Limits, RunRules, Terms, design_suite, save_design, save_frozen
-    from flightschool.evaluation import freeze as take
-    from flightschool.verification import current_reward
-
-    check_name(name, "--name")
-    stated = dict(one.partition("=")[::2] for one in realism)
-    limits = Limits(max_tokens=max_tokens, max_calls=max_calls, max_s=max_seconds, max_cost_usd=max_cost)
-    rules, wanted = RunRules(max_retries=retries, limits=limits), _targets(target)
-    with workspace() as space:
-        if space.store.has(SEALED_KIND, f"{name}-holdout") and _finished(space, f"{name}-holdout", role):
-            return
-        previous = _previous(space, follows)
-        world = open_environment(environment, space)
-        frozen = take(
-            world,
-            name,
-            strata=strata,
-            weights=_weights(weights) if weights is not None else None,
-            suite_fraction=fraction,
-            holdout_fraction=holdout,
-            seed=seed,
-            trained=trained,
-            max_tasks_per_family=per_family,
-            keep=_anchors(space, previous),
-        )
-        _refuse_trained(space, world, frozen)
-        card = None
-        if frozen.holdout is None:
-            save_frozen(space.store, frozen, actor=actor())
-        else:
-            frozen, card = _seal(space, world, frozen, Terms(role=role, looks=looks, alpha=alpha), override)
-        left = open_environment(environment, space)  # what is left is found again by the same words
-        design = design_suite(
-            frozen.suite,
-            left,
-            composition=current_reward(space.store),
-            faults=_faults(),
-            whole=world.tasks(),
-            realism=stated,
-            rules=rules,
-            targets=wanted,
-            previous=previous,
-            because=because,
-        )
-        save_design(space.store, design, actor=actor())
-    _tell_frozen(frozen, design, card)
 
 
 def accept(
@@ -198,190 +92,6 @@ def accept(
             )
     _tell_acceptance(found)
     output.finish({**msgspec.to_builtins(found)}, fell_short=found.accepted is False)
-
-
-# ------------------------------------------------------------------------------------------------ parts
-
-
-def _faults() -> dict[str, str]:
-    """The named fault profiles as they are now, so that a run under another of the same name is refused."""
-    from flightschool.perturbation import profile
-
-    found = [profile(name) for name in ("noisy", "storm")]
-    return {one.label: one.digest for one in found}
-
-
-def _refuse_trained(space: Workspace, world: Environment, frozen: Frozen) -> None:
-    """What is to be measured must not have been trained on before the freeze either."""
-    from flightschool.cli.ancestry import every_run
-    from flightschool.evaluation import refuse_kin
-
-    trained = every_run(space)
-    for part in (frozen.suite, frozen.holdout):
-        if part is not None and trained.texts:
-            refuse_kin(part, world, trained)
-
-
-def _seal(
-    space: Workspace, world: Environment, frozen: Frozen, terms: Terms, override_reason: str
-) -> tuple[Frozen, SealedHoldout]:
-    from flightschool.audit import AuditIndex
-    from flightschool.evaluation import seal_holdout
-    from flightschool.governance import KeyRing
-
-    index = AuditIndex(space.store, world)
-
-    def unaudited(tasks: Sequence[Task]) -> list[str]:
-        sound = {task.id for task in index.sound(tasks)}
-        return [task.id for task in tasks if task.id not in sound]
-
-    return seal_holdout(
-        space.store,
-        frozen,
-        world,
-        ring=KeyRing(outside=space.root),
-        actor=actor(),
-        terms=terms,
-        root=space.root,
-        unaudited=unaudited,
-        override_reason=override_reason,
-    )
-
-
-def _targets(texts: Sequence[str]) -> dict[str, float]:
-    from flightschool.evaluation import check_targets
-
-    found: dict[str, float] = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        try:
-            found[name.strip()] = float(value)
-        except ValueError:
-            raise InputError(
-                f"{text!r} is no target", where="--target", expected="NAME=NUMBER", mend="for instance success=0.8"
-            ) from None
-    return check_targets(found)
-
-
-def _previous(space: Workspace, name: str | None) -> SuiteDesign | None:
-    from flightschool.evaluation import lineage_of
-
-    return None if name is None else lineage_of(space.store, name)[-1]
-
-
-def _anchors(space: Workspace, previous: SuiteDesign | None) -> tuple[str, ...]:
-    """Tasks that the next version keeps: as upkeep proposes, else all that it had."""
-    from flightschool.evaluation import load_runs, upkeep
-    from flightschool.records import Suite
-
-    if previous is None:
-        return ()
-    suite = space.store.get("suite", previous.suite, Suite)
-    runs = load_runs(space.store)
-    own = [run for run in runs if run.suite_digest == suite.digest]
-    if not own:
-        return tuple(previous.tasks)
-    found = upkeep(suite, own)
-    return tuple(task for task in previous.tasks if task not in found.retire)
-
-
-def _finished(space: Workspace, name: str, role: str) -> bool:
-    """Go on with a sealing that was cut short; whether there was one."""
-    from flightschool.evaluation import SealedHoldout, finish_sealing
-    from flightschool.governance import KeyRing
-
-    card = space.store.get(SEALED_KIND, name, SealedHoldout)
-    if card.complete:
-        return False
-    finish_sealing(space.store, name, KeyRing(outside=space.root).take(card.key_id, role=role))
-    output.say(f"the sealing of {name}, which had been cut short, is finished")
-    output.finish({"suite": card.suite, "holdout": name, "finished": True})
-    return True
-
-
-def _weights(path: Path) -> Mapping[str, float]:
-    """Shares of traffic from a file: one table of numbers."""
-    expected = 'one table: stratum = share, for instance "lookup" = 0.4'
-    try:
-        text = path.read_text(encoding="utf-8")
-        table = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
-        shares = msgspec.convert(table, dict[str, float])
-    except FileNotFoundError:
-        raise InputError(
-            "file of weights not found", where=str(path), expected=expected, mend="check the path"
-        ) from None
-    except (UnicodeDecodeError, msgspec.MsgspecError, tomllib.TOMLDecodeError) as error:
-        raise InputError(
-            f"not weights: {error}", where=str(path), expected=expected, mend="correct the file"
-        ) from error
-    if abs(sum(shares.values()) - 1.0) > MOST_OFF:
-        raise InputError(
-            f"the shares sum to {sum(shares.values()):g}",
-            where=str(path),
-            expected="shares of traffic that sum to 1",
-            mend="divide each by their sum, or add the stratum that is missing",
-        )
-    return shares
-
-
-def _tell_frozen(frozen: Frozen, design: SuiteDesign, card: SealedHoldout | None) -> None:
-    suite = frozen.suite
-    rows = [(s.name, f"{s.weight:.0%}", s.num_tasks, len(s.families), "yes" if s.trained else "") for s in suite.strata]
-    output.table(f"Suite {suite.name}", ("stratum", "#traffic", "#tasks", "#families", "trained"), rows)
-    sealed = card.num_tasks if card is not None else 0
-    output.say(f"{len(suite.task_digests)} tasks frozen, {sealed} sealed, {len(frozen.pool)} left to train on")
-    output.say(
-        f"{design.effective_tasks:.1f} effective tasks; a comparison shows differences of {design.mde:.2f} or more "
-        f"(80 % power, if policies differ on 30 % of tasks; a difference of 0.1 takes {design.pairs_for_a_tenth})"
-    )
-    for note in design.notes:
-        output.say(f"note: {note}")
-    if card is not None:
-        from flightschool.evaluation.acceptance import SEALED_AGAINST
-
-        output.say(f"{card.name}: {card.looks} looks, key {card.key_id} held by role {card.role}; {SEALED_AGAINST}")
-        if card.num_unaudited:
-            output.say(
-                f"OVERRIDE: {card.num_unaudited} of {card.num_tasks} sealed tasks had no sound audit and can no longer "
-                f"be audited; acceptance will say so. Reason given: {card.override_reason}"
-            )
-    output.finish(
-        {
-            "suite": suite,
-            "digest": suite.digest,
-            "holdout": card.name if card is not None else None,
-            "num_tasks": len(suite.task_digests),
-            "num_holdout": sealed,
-            "num_pool": len(frozen.pool),
-            "design": {
-                "digest": design.digest,
-                "effective_tasks": design.effective_tasks,
-                "mde": design.mde,
-                "pairs_for_a_tenth": design.pairs_for_a_tenth,
-                "cannot_speak_for": design.silent,
-                "thin_strata": design.thin,
-                "realism": design.realism,
-                "rules": design.rules,
-                "targets": design.targets,
-                "version": design.version,
-                "follows": design.follows,
-                "anchors": len(design.anchors),
-                "tasks": design.tasks,
-            },
-            "sealed": None
-            if card is None
-            else {
-                "looks": card.looks,
-                "alpha": card.alpha,
-                "role": card.role,
-                "key": card.key_id,
-                "algorithm": card.box.algorithm,
-                "environment_digest": card.successor,
-                "num_unaudited": card.num_unaudited,
-                "override": card.override_reason,
-            },
-        }
-    )
 
 
 def _tell_acceptance(found: Acceptance) -> None:

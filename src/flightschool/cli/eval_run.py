@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,19 +18,32 @@ from flightschool.errors import GateError, InputError
 from flightschool.records import Record
 
 if TYPE_CHECKING:
-    from flightschool.evaluation import EvaluationRun, Prices
+    from flightschool.evaluation import EvaluationRun, How, Prices
     from flightschool.lineage import KinCounts
     from flightschool.perturbation import FaultProfile
     from flightschool.protocols import Environment
     from flightschool.records import Attempt, Suite
+    from flightschool.rollouts import Policy
     from flightschool.store import Workspace
 
-__all__ = ["EVALUATION_KIND", "Asked", "free_id", "keep_summary", "measure", "open_suite", "register"]
+__all__ = [
+    "EVALUATION_KIND",
+    "Asked",
+    "free_id",
+    "keep_summary",
+    "keeping",
+    "measure",
+    "open_suite",
+    "prepared",
+    "register",
+]
 
 EVALUATION_KIND = "evaluation"
 SUMMARY_KIND = "evaluation-summary"
 STARTED_KIND = "evaluation-started"
 BATCH = 256
+SOON_S = 0.1
+"""Seconds that an attempt waits at most before it is kept."""
 
 
 class Asked(Record, frozen=True, kw_only=True):
@@ -90,8 +106,8 @@ def run(
 ) -> None:
     """Measure a policy on a frozen suite, with intervals.
 
-    Limits, retries and targets are those that the freeze registered. Ends with 1 when nothing was graded or a target
-    is missed.
+    Limits, retries and targets are those that the freeze registered. Ends with 1 when a target is missed; that nothing
+    was graded is an error.
     """
     from flightschool.evaluation import held_against, load_design, summarise
     from flightschool.governance import known_error
@@ -119,7 +135,7 @@ def run(
         known = known_error(space.store, measured.environment_digest)
     summary = summarise(measured, error=None if known is None else (known.rho0, known.rho1))
     rows = held_against(design.targets if design is not None else {}, measured, summary)
-    tell_run(summary, rows, None if beside is None else summarise(beside))
+    tell_run(measured, summary, rows, None if beside is None else summarise(beside))
     if known is not None:
         output.say(
             f"the verifier errs, by {known.num_reviewed} reviewed attempts (sheet {known.sheet}): passes wrong work "
@@ -129,7 +145,7 @@ def run(
     told = result(measured, summary, rows, policy_text, sealed_kin) | {"verifier_error": known}
     if beside is not None:
         told["clean"] = result(beside, summarise(beside), (), policy_text, sealed_kin)
-    output.finish(told, fell_short=not measured.graded or any(row.state == "missed" for row in rows))
+    output.finish(told, fell_short=any(row.state == "missed" for row in rows))
 
 
 def regrade(
@@ -203,74 +219,81 @@ def open_suite(space: Workspace, name: str) -> tuple[Suite, Environment]:
 
 def measure(space: Workspace, suite: Suite, world: Environment, policy_text: str, asked: Asked) -> EvaluationRun:
     """Measure, and keep the evaluation with all its attempts."""
-    from flightschool.cli.ancestry import ancestry
-    from flightschool.cli.runbook import PROFILE_KIND
-    from flightschool.evaluation import RunRules, evaluate, keep_run, kinship, load_design, require_design
-    from flightschool.governance import AuditLog
-    from flightschool.rollouts import Sampling
-    from flightschool.verification import current_reward
+    from flightschool.evaluation import evaluate, keep_run
 
-    profile = fault_profile(asked.perturb)
-    sampling = Sampling(temperature=asked.temperature, shared="opening")
-    chosen, composition = policy(policy_text, world, space, sampling), current_reward(space.store)
-    design = load_design(space.store, suite.name)
-    if design is not None:
-        faults = {} if profile is None else {profile.label: profile.digest}
-        require_design(design, suite, world, composition=composition, faults=faults)
-    prices = _prices(asked)
-    run_id, kept = _begun(space, _started(space, suite, policy_text, profile, composition.digest, asked))
-    waiting = _Waiting(space)
-    if profile is not None:
-        space.store.put(PROFILE_KIND, profile.label, profile)
-    with output.progress(f"{policy_text} on {suite.name}", len(suite.task_digests) * asked.repeats) as bar:
-        try:
-            measured = evaluate(
-                suite,
-                world,
-                chosen,
-                composition=composition,
-                run=run_id,
-                weather_profile=profile,
-                repeats=asked.repeats,
-                seed=asked.seed,
-                concurrency=asked.concurrency,
-                progress=bar.tick,
-                on_attempt=waiting.note,
-                keep_blob=space.store.put_blob if asked.keep_states else None,
-                kin=kinship(suite, world, ancestry(policy_text, space)),
-                log_head=AuditLog(space.store).head().digest,
-                kept=kept,
-                rules=RunRules() if design is None else design.rules,
-                prices=prices,
-                budget_usd=asked.budget,
-                enforce=asked.enforcement,
-            )
-        finally:
-            waiting.keep()  # a spent budget or an interrupt loses nothing that was flown
+    chosen, how = prepared(space, suite, world, policy_text, asked)
+    profile = how.get("weather_profile")
+    run_id, kept = _begun(space, _started(space, suite, policy_text, profile, how["composition"].digest, asked))
+    with keeping(space) as keep, progress_of(policy_text, suite, asked) as bar:
+        own: How = {**how, "run": run_id, "kept": kept, "on_attempt": keep, "progress": bar.tick}
+        measured = evaluate(suite, world, chosen, **own)
     keep_run(space.store, measured, actor=actor())
     space.store.delete(STARTED_KIND, run_id)
     keep_summary(space, measured)
     return measured
 
 
+def prepared(space: Workspace, suite: Suite, world: Environment, policy_text: str, asked: Asked) -> tuple[Policy, How]:
+    """The policy, and how it is measured as the suite was frozen. Raises ``GateError`` for what has changed since."""
+    from flightschool.cli.ancestry import ancestry
+    from flightschool.cli.runbook import PROFILE_KIND
+    from flightschool.evaluation import RunRules, kinship, load_design, require_design
+    from flightschool.governance import AuditLog
+    from flightschool.rollouts import Sampling
+    from flightschool.verification import current_reward
+
+    profile, composition = fault_profile(asked.perturb), current_reward(space.store)
+    chosen = policy(policy_text, world, space, Sampling(temperature=asked.temperature, shared="opening"))
+    design = load_design(space.store, suite.name)
+    if design is not None:
+        faults = {} if profile is None else {profile.label: profile.digest}
+        require_design(design, suite, world, composition=composition, faults=faults)
+    if profile is not None:
+        space.store.put(PROFILE_KIND, profile.label, profile)
+    return chosen, {
+        "composition": composition,
+        "run": "",
+        "weather_profile": profile,
+        "repeats": asked.repeats,
+        "seed": asked.seed,
+        "concurrency": asked.concurrency,
+        "keep_blob": space.store.put_blob if asked.keep_states else None,
+        "kin": kinship(suite, world, ancestry(policy_text, space)),
+        "log_head": AuditLog(space.store).head().digest,
+        "rules": RunRules() if design is None else design.rules,
+        "prices": _prices(asked),
+        "budget_usd": asked.budget,
+        "enforce": asked.enforcement,
+    }
+
+
+@contextmanager
+def keeping(space: Workspace) -> Iterator[Callable[[Attempt], None]]:
+    """Attempts go to the store in batches, soon after they ended: each may have cost money, and a run may be killed."""
+    waiting: list[Attempt] = []
+
+    def keep() -> None:
+        space.store.put_many(("attempt", attempt.id, attempt) for attempt in waiting)
+        waiting.clear()
+
+    def note(attempt: Attempt) -> None:
+        waiting.append(attempt)
+        if len(waiting) >= BATCH:
+            keep()
+        elif len(waiting) == 1:  # the loop in which attempts end
+            asyncio.get_running_loop().call_later(SOON_S, keep)
+
+    try:
+        yield note
+    finally:
+        keep()  # a spent budget or an interrupt loses nothing that was flown
+
+
+def progress_of(policy_text: str, suite: Suite, asked: Asked) -> AbstractContextManager[output.Ticker]:
+    return output.progress(f"{policy_text} on {suite.name}", len(suite.task_digests) * asked.repeats)
+
+
 # ------------------------------------------------------------------------------------------------ parts
-
-
-class _Waiting:
-    """Attempts go to the store in batches: a long run neither fills memory nor loses much when it is killed."""
-
-    def __init__(self, space: Workspace) -> None:
-        self._space = space
-        self._attempts: list[Attempt] = []
-
-    def note(self, attempt: Attempt) -> None:
-        self._attempts.append(attempt)
-        if len(self._attempts) >= BATCH:
-            self.keep()
-
-    def keep(self) -> None:
-        self._space.store.put_many(("attempt", attempt.id, attempt) for attempt in self._attempts)
-        self._attempts.clear()
 
 
 def _clear(asked: Asked) -> Asked:

@@ -1,9 +1,9 @@
-"""``eval upkeep · changelog · equate · history``: looking after a suite that is in use."""
+"""``eval upkeep · exposure · changelog · equate · history``: looking after a suite that is in use."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,17 @@ from flightschool.errors import GateError
 if TYPE_CHECKING:
     from flightschool.evaluation import EvaluationRun, SuiteDesign
     from flightschool.reports import HistoryScore
+    from flightschool.traces import TraceSet
 
 __all__ = ["register"]
+
+MOST_SHOWN = 20
 
 
 def register(evaluation: typer.Typer) -> None:
     """Add the verbs to the group ``eval``."""
     verb(evaluation, "upkeep", example="flightschool eval upkeep checkride --traces july")(upkeep)
+    verb(evaluation, "exposure", example="flightschool eval exposure checkride")(exposure)
     verb(evaluation, "changelog", example="flightschool eval changelog checkride-2")(changelog)
     verb(evaluation, "equate", example="flightschool eval equate eval-0001 eval-0007")(equate)
     verb(evaluation, "history", example="flightschool eval history checkride-2 --out history.html")(history)
@@ -48,8 +52,7 @@ def upkeep(
         runs = load_runs(space.store)
         traffic = None
         if traces is not None:
-            strata = Counter(one.hint.stratum or "(none)" for one in load_traces(space.store, traces).episodes)
-            traffic = {name: float(count) for name, count in strata.items()}
+            traffic = _traffic(load_traces(space.store, traces), traces)
         found = look_after(frozen, runs, traffic)
     rows = [
         ("evaluations, policies", f"{found.num_runs}, {found.num_policies}"),
@@ -65,6 +68,31 @@ def upkeep(
     for proposal in found.proposals:
         output.say(f"proposal: {proposal}")
     output.finish({**msgspec.to_builtins(found)}, fell_short=bool(found.proposals))
+
+
+def exposure(suite: str = typer.Argument(..., metavar="S", help="A frozen suite.")) -> None:
+    """How often each task of a suite was shown, and to which candidate.
+
+    Comparisons that ended early count, retries too; judging again does not. The sealed part is told in looks.
+    """
+    from flightschool.evaluation import exposure as count
+    from flightschool.evaluation import load_earlies, load_runs, num_looks
+    from flightschool.records import Suite
+
+    with workspace() as space:
+        frozen = space.store.get("suite", suite, Suite)
+        runs = list(load_runs(space.store))
+        for early in load_earlies(space.store):
+            runs += [early.before, early.after]
+        looks = num_looks(space.store, f"{suite}-holdout")
+    found = count(frozen, runs)
+    candidates = sorted({name for one in found for name in one.candidates})
+    rows = [(o.task, o.family, o.shown, len(o.candidates), _most(o.candidates)) for o in found[:MOST_SHOWN]]
+    output.table(f"Suite {suite}", ("task", "family", "#times shown", "#candidates", "most often to"), rows)
+    if len(found) > len(rows):
+        output.say(f"… and {len(found) - len(rows)} more, each shown {found[-1].shown} times or more")
+    output.say(f"{len(candidates)} candidates have met this suite; the sealed part was looked at {looks} times")
+    output.finish({"suite": suite, "candidates": candidates, "items": found, "looks": looks})
 
 
 def changelog(suite: str = typer.Argument(..., metavar="S", help="A frozen suite.")) -> None:
@@ -149,6 +177,23 @@ def history(
 
 
 # ------------------------------------------------------------------------------------------------ parts
+
+
+def _traffic(traces: TraceSet, name: str) -> dict[str, float]:
+    """Stratum → episodes, as recorded; where nothing is recorded, as an environment of these traces would have them."""
+    from flightschool.environments import build_from_traces
+
+    if any(one.hint.stratum for one in traces.episodes):
+        strata = Counter(one.hint.stratum or "(none)" for one in traces.episodes)
+        return {stratum: float(count) for stratum, count in strata.items()}
+    return dict(build_from_traces(traces, name).environment.strata)
+
+
+def _most(candidates: Mapping[str, int]) -> str:
+    if not candidates:
+        return "-"
+    name = max(candidates, key=candidates.__getitem__)
+    return f"{name} ({candidates[name]})"
 
 
 def _anchors_between(designs: Sequence[SuiteDesign], old: str) -> tuple[str, ...]:

@@ -33,18 +33,16 @@ def reliability(
 ) -> None:
     """Would the scores come out again? ICC, G-study, stability of the order, and a plan for the next measurement.
 
-    Ends with 1 when several systems were named and a re-run might well turn an order around.
+    Ends with 1 when several systems were named and another draw or a re-run might well turn their order around.
     """
     from flightschool.evaluation import load_run
     from flightschool.evaluation import reliability as diagnose
-    from flightschool.evaluation.comparison import LEAST_AGREEMENT
 
     with workspace() as space:
         runs = [load_run(space.store, name) for name in evaluations]
         found = diagnose(runs, cost_of_a_task=cost_task, cost_of_a_run=cost_run)
     _tell_reliability(found)
-    unstable = found.least_agreement is not None and found.least_agreement < LEAST_AGREEMENT
-    output.finish({**msgspec.to_builtins(found)}, fell_short=unstable)
+    output.finish({**msgspec.to_builtins(found)}, fell_short=len(runs) > 1 and found.winner is None)
 
 
 def validity(
@@ -102,6 +100,7 @@ def _tell_reliability(found: Reliability) -> None:
         )
     if found.ranking is not None:
         output.say(f"order {' > '.join(found.ranking.order)}; first again in {found.ranking.first_again:.0%} of draws")
+        output.say("the order is NOT reliable: no winner" if found.winner is None else f"winner: {found.winner}")
     if found.plan is not None:
         plan = found.plan
         output.say(f"a coefficient of .8 takes {plan.num_tasks} tasks x {plan.num_runs} repeats, cost {plan.cost:g}")

@@ -31,7 +31,8 @@ def rollout(
     policy_text: str = typer.Option(
         ...,
         "--policy",
-        help="oracle, noop, random, constant:FILE, script:FILE, model:DIR, run:RUN\\[@STEP] or openai:URL#MODEL.",
+        help="oracle, noop, random, constant:FILE, script:FILE, model:DIR, run:RUN\\[@STEP], openai:URL#MODEL or "
+        "anthropic:URL#MODEL.",
     ),
     num: int = typer.Option(8, "-n", "--num", min=1, help="Episodes; tasks repeat when there are fewer of them."),
     task: list[str] = typer.Option([], "--task", help="Only this task of an environment; may be repeated."),

@@ -14,6 +14,8 @@ from flightschool.evaluation.design import (
     design_suite,
     require_design,
 )
+from flightschool.evaluation.early import EARLY_KIND, EarlyComparison, Look, compare_early, keep_early, load_earlies
+from flightschool.evaluation.exposure import Exposure, exposure
 from flightschool.evaluation.freezing import freeze
 from flightschool.evaluation.judging import Judged, judged, judges_of
 from flightschool.evaluation.keeping import keep_run, load_run, load_runs, logged_digest
@@ -39,7 +41,7 @@ from flightschool.evaluation.records import (
 from flightschool.evaluation.regrading import Regraded, regrade_run
 from flightschool.evaluation.reliability import Reliability, SystemReliability, reliability
 from flightschool.evaluation.rules import Limits, Prices, RunRules
-from flightschool.evaluation.running import evaluate, evaluate_async
+from flightschool.evaluation.running import How, evaluate, evaluate_async
 from flightschool.evaluation.sealing import (
     SealedHoldout,
     Terms,
@@ -58,7 +60,7 @@ from flightschool.evaluation.suites import (
     save_frozen,
     save_suite,
 )
-from flightschool.evaluation.summary import latency, summarise
+from flightschool.evaluation.summary import latency, repeated, summarise
 from flightschool.evaluation.targets import TARGETS, TargetRow, check_targets, held_against
 from flightschool.evaluation.upkeep import Upkeep, upkeep
 from flightschool.evaluation.validity import DeploymentOutcome, Transported, Validity, read_deployment, validity
@@ -74,6 +76,7 @@ from flightschool.evaluation.versions import (
 
 __all__ = [
     "DIMENSIONS",
+    "EARLY_KIND",
     "METRICS",
     "TARGETS",
     "Acceptance",
@@ -82,13 +85,17 @@ __all__ = [
     "Comparison",
     "DeploymentOutcome",
     "Difference",
+    "EarlyComparison",
     "Equated",
     "EvaluationItem",
     "EvaluationRun",
+    "Exposure",
     "Frozen",
+    "How",
     "Judged",
     "Kin",
     "Limits",
+    "Look",
     "Metric",
     "Pool",
     "Prices",
@@ -113,21 +120,25 @@ __all__ = [
     "check_targets",
     "common_tasks",
     "compare",
+    "compare_early",
     "count_sealed_kin",
     "design_suite",
     "equate",
     "evaluate",
     "evaluate_async",
+    "exposure",
     "finish_sealing",
     "freeze",
     "held_against",
     "judged",
     "judges_of",
+    "keep_early",
     "keep_run",
     "kinship",
     "latency",
     "lineage_of",
     "load_design",
+    "load_earlies",
     "load_pool",
     "load_run",
     "load_runs",
@@ -142,6 +153,7 @@ __all__ = [
     "refuse_sealed_kin",
     "regrade_run",
     "reliability",
+    "repeated",
     "require_design",
     "require_unchanged",
     "save_design",

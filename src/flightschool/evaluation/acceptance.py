@@ -233,7 +233,7 @@ def _opened(store: SqlStore, card: SealedHoldout, part: SealedPart, base: Callab
 
 def _look(store: Store, card: SealedHoldout, asked: Asked) -> tuple[int, LogEntry]:
     """The look's number and log entry: a new one, or the one that this candidate began and never ended."""
-    entries = [e for e in AuditLog(store).entries() if e.subject == card.name and e.action in (OPEN, RESULT)]
+    entries = [e for e in AuditLog(store).verified() if e.subject == card.name and e.action in (OPEN, RESULT)]
     opened = [e for e in entries if e.action == OPEN]
     ended = {e.detail.get("look") for e in entries if e.action == RESULT}
     for number, entry in enumerate(opened[: card.looks], start=1):
@@ -248,7 +248,7 @@ def _look(store: Store, card: SealedHoldout, asked: Asked) -> tuple[int, LogEntr
     }
     entry = enter_look(store, card.name, actor=asked.actor, reason=asked.reason, looks=card.looks, detail=detail)
     number = 1 + sum(
-        e.action == OPEN and e.subject == card.name and e.index < entry.index for e in AuditLog(store).entries()
+        e.action == OPEN and e.subject == card.name and e.index < entry.index for e in AuditLog(store).verified()
     )
     return number, entry
 

@@ -4,9 +4,10 @@ Difference = candidate − baseline. Tasks are paired (same task, same seeds), f
 headline strata are weighted by traffic. A comparison is *reliable* when it rests on enough families and its decision
 would come out again:
 
-* a difference is claimed when the interval excludes 0 *and* an independent re-run would show the same sign with
-  probability .95 or more (``statistics.sign_agreement``). The error of a re-run comes from the repeats; with one repeat
-  it is not known and the whole error of the comparison is taken for it, which errs on the careful side;
+* a difference is claimed when the interval excludes 0, the exact test agrees where few pairs differ, *and* an
+  independent re-run would show the same sign with probability .95 or more (``statistics.sign_agreement``). The error of
+  a re-run comes from the repeats; with one repeat it is not known and the whole error of the comparison is taken for
+  it, which errs on the careful side;
 * "no difference" is a finding, and no lack of data, when a difference worth having would have been seen (the minimal
   detectable effect is small enough).
 
@@ -53,6 +54,7 @@ from flightschool.statistics import (
 )
 
 __all__ = [
+    "FEW_DISCORDANT",
     "LEAST_AGREEMENT",
     "LEAST_FAMILIES",
     "LEAST_JUDGE_ALPHA",
@@ -69,6 +71,8 @@ WORTH_OF_A_RATE = 0.1
 WORTH_OF_A_MEAN = 0.1
 """Difference of another mean that is worth having, as a share of the baseline's."""
 POWER = 0.8
+FEW_DISCORDANT = 25
+"""Discordant pairs below which a claim must stand in the exact test as well (the usual rule for McNemar's)."""
 LEAST_AGREEMENT = 0.95
 """Probability that a re-run shows the same sign, below which no winner is named."""
 LEAST_JUDGE_ALPHA = 0.667
@@ -124,7 +128,7 @@ def compare(
             mend="freeze a larger suite",
         )
     mcnemar = _mcnemar(first, second)
-    reasons = _doubts(headline, judge_alpha)
+    reasons = _doubts(headline, judge_alpha, mcnemar if before.repeats == 1 else None, level)
     return Comparison(
         suite=before.suite,
         suite_digest=before.suite_digest,
@@ -161,7 +165,10 @@ def _difference(
     strata = [m.stratum for m in members] if scope in TRAFFIC_SCOPES else [scope] * len(members)
     shares = present_shares(members, weights) if scope in TRAFFIC_SCOPES else {scope: 1.0}
     left, right = [m.value for m in members], [m.value for m in others]
-    interval = paired_bootstrap(left, right, clusters, seed, level, NUM_RESAMPLES, strata=strata, shares=shares)
+    if not metric.is_rate and left == right:  # no bound to reach to, as a rate would have
+        interval = Interval(value=0.0, low=0.0, high=0.0, num_items=len(left), method="no difference", level=level)
+    else:
+        interval = paired_bootstrap(left, right, clusters, seed, level, NUM_RESAMPLES, strata=strata, shares=shares)
     before, after = _mean(left, strata, shares), _mean(right, strata, shares)
     mde = _minimal_detectable(interval)
     num_families = len({m.family for m in members})
@@ -246,14 +253,24 @@ def _by_task(items: Sequence[EvaluationItem], metric: Metric) -> dict[str, list[
     return values
 
 
-def _doubts(headline: Difference, judge_alpha: float | None) -> tuple[str, ...]:
-    """Why the headline decides nothing; empty when it does."""
+def _doubts(headline: Difference, judge_alpha: float | None, mcnemar: McNemar | None, level: float) -> tuple[str, ...]:
+    """Why the headline decides nothing; empty when it does. ``mcnemar``: where each task was attempted once."""
     found = []
     if headline.num_families < LEAST_FAMILIES:
         found.append(f"{headline.num_families} families, fewer than {LEAST_FAMILIES}")
     claimed = headline.low > 0 or headline.high < 0
     if claimed and headline.sign_agreement < LEAST_AGREEMENT:
         found.append(f"a re-run would show the same sign with probability {headline.sign_agreement:.2f} only")
+    if (
+        claimed
+        and mcnemar is not None
+        and mcnemar.gained + mcnemar.lost < FEW_DISCORDANT
+        and mcnemar.p_value > 1 - level
+    ):
+        found.append(
+            f"{mcnemar.gained} tasks gained and {mcnemar.lost} lost: the exact test calls that chance "
+            f"(p = {mcnemar.p_value:.2f})"
+        )
     if not claimed and headline.mde > WORTH_OF_A_RATE:
         found.append(f"differences up to {headline.mde:.2f} would be missed, {WORTH_OF_A_RATE} is worth having")
     if judge_alpha is not None and math.isnan(judge_alpha):

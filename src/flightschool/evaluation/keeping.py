@@ -32,13 +32,13 @@ def load_run(store: Store, run_id: str) -> EvaluationRun:
 
 def load_runs(store: Store) -> tuple[EvaluationRun, ...]:
     """All kept runs in the order of keeping; the log is read once. Raises ``GateError`` as ``load_run``."""
-    logged = {e.subject: str(e.detail["digest"]) for e in AuditLog(store).entries() if e.action == ACTION}
+    logged = {e.subject: str(e.detail["digest"]) for e in AuditLog(store).verified() if e.action == ACTION}
     return tuple(_as_logged(run, logged.get(key, "")) for key, run in store.items(EVALUATION_KIND, EvaluationRun))
 
 
 def logged_digest(store: Store, run_id: str) -> str:
     """What the log saw measured under this id last; empty for nothing."""
-    found = [e.detail["digest"] for e in AuditLog(store).entries() if e.action == ACTION and e.subject == run_id]
+    found = [e.detail["digest"] for e in AuditLog(store).verified() if e.action == ACTION and e.subject == run_id]
     return str(found[-1]) if found else ""
 
 

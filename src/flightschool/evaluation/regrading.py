@@ -67,10 +67,8 @@ def regrade_run(
             attempt is not what was measured.
     """
     require_unchanged(suite, environment)
-    items: list[EvaluationItem] = []
-    turned: dict[str, str] = {}
-    lost: dict[str, str] = {}
     specs = {task: environment.reference(task).checks for task in suite.task_digests}
+    found = _Found()
     with SeparateGrader(timeout_s=TIMEOUT_S, pass_env=_keys(specs.values())) as grader:
 
         def judge(attempt: Attempt) -> Verdict:
@@ -80,23 +78,50 @@ def regrade_run(
         for done, item in enumerate(run.items, start=1):
             attempt = _attempt_of(store, item, suite)
             if attempt is not None:
-                fresh, why = _graded(item, attempt, judge, composition)
-                items.append(fresh)
-                label = f"{item.task}#{item.repeat}"
-                if why:
-                    lost[label] = why
-                elif fresh.success != item.success:
-                    turned[label] = f"{_word(item.success)} → {_word(fresh.success)}"
+                found.add(item, *_graded(item, attempt, judge, composition))
             if progress is not None:
                 progress(done, len(run.items))
-    if not items:
+    if not found.items:
         raise GateError(
             "the run attempted none of this suite's tasks as they stand there",
             where=f"evaluation {run.id}, suite {suite.name}",
             expected="attempts at tasks with the same prompt",
             mend="measure anew: a changed prompt is another task",
         )
-    again = msgspec.structs.replace(
+    again = _again(run, suite, environment, composition, run_id, found.items)
+    return Regraded(run=again, turned=found.turned, lost=found.lost)
+
+
+# ------------------------------------------------------------------------------------------------ parts
+
+
+class _Found:
+    """Grades as they come in."""
+
+    def __init__(self) -> None:
+        self.items: list[EvaluationItem] = []
+        self.turned: dict[str, str] = {}
+        self.lost: dict[str, str] = {}
+
+    def add(self, item: EvaluationItem, fresh: EvaluationItem, why: str) -> None:
+        self.items.append(fresh)
+        label = f"{item.task}#{item.repeat}"
+        if why:
+            self.lost[label] = why
+        elif fresh.success != item.success:
+            self.turned[label] = f"{_word(item.success)} → {_word(fresh.success)}"
+
+
+def _again(
+    run: EvaluationRun,
+    suite: Suite,
+    environment: Environment,
+    composition: RewardComposition,
+    run_id: str,
+    items: Sequence[EvaluationItem],
+) -> EvaluationRun:
+    """The run as this suite judges it; the attempts keep the seeds that they were made with."""
+    return msgspec.structs.replace(
         run,
         id=run_id,
         suite=suite.name,
@@ -110,10 +135,6 @@ def regrade_run(
         regraded=run.id,
         seeds_of="" if suite.digest == run.suite_digest else run.seeds_of or run.suite_digest,
     )
-    return Regraded(run=again, turned=turned, lost=lost)
-
-
-# ------------------------------------------------------------------------------------------------ parts
 
 
 def _attempt_of(store: Store, item: EvaluationItem, suite: Suite) -> Attempt | None:

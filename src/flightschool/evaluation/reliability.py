@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Sequence
 
 from flightschool.errors import GateError, InputError
+from flightschool.evaluation.comparison import LEAST_AGREEMENT
 from flightschool.evaluation.metrics import METRICS, family_or_task, task_values
 from flightschool.evaluation.records import EvaluationRun
 from flightschool.records import Record
@@ -78,6 +79,9 @@ class Reliability(Record, frozen=True, kw_only=True):
     ranking: RankStability | None
     least_agreement: float | None
     """Least probability, over pairs of systems, that a re-run shows the same sign; from repeats."""
+    winner: str | None
+    """First of several systems, where the order is reliable: first again in 95 % of resamples, and a re-run would show
+    every pair the same way round with that probability; None where it is not, or for a single system."""
     plan: Design | None
     """Cheapest design with Eρ² ≥ .8, None where none does."""
     notes: tuple[str, ...]
@@ -116,6 +120,10 @@ def reliability(
     names = _names(runs)
     repeats = runs[0].repeats
     clusters = _clusters(runs[0], tasks)
+    ranking = None
+    if several and len(set(clusters)) > 1:
+        ranking = rank_stability(dict(zip(names, means, strict=True)), clusters, seed=seed)
+    agreement = _least_agreement(scores) if several and repeats > 1 else None
     return Reliability(
         suite=runs[0].suite,
         suite_digest=runs[0].suite_digest,
@@ -126,10 +134,9 @@ def reliability(
         coefficient=None if found is None else generalizability(found, len(tasks), repeats),
         dependability=None if found is None else dependability(found, len(tasks), repeats),
         alpha=cronbach_alpha(means) if several else None,
-        ranking=rank_stability(dict(zip(names, means, strict=True)), clusters, seed=seed)
-        if several and len(set(clusters)) > 1
-        else None,
-        least_agreement=_least_agreement(scores) if several and repeats > 1 else None,
+        ranking=ranking,
+        least_agreement=agreement,
+        winner=_winner(ranking, agreement),
         plan=None
         if found is None
         else cheapest_design(found, wanted=WANTED, cost_of_a_task=cost_of_a_task, cost_of_a_run=cost_of_a_run),
@@ -194,6 +201,13 @@ def _system(name: str, rows: Sequence[Sequence[float]]) -> SystemReliability:
         pass_at={str(n): sum(pass_at_k(c, k, n) for c in counts) / len(counts) for n in sizes},
         pass_hat={str(n): sum(pass_hat_k(c, k, n) for c in counts) / len(counts) for n in sizes},
     )
+
+
+def _winner(ranking: RankStability | None, agreement: float | None) -> str | None:
+    """The first, if it would be first again."""
+    if ranking is None or ranking.first_again < LEAST_AGREEMENT:
+        return None
+    return None if agreement is not None and agreement < LEAST_AGREEMENT else ranking.order[0]
 
 
 def _least_agreement(scores: Sequence[Sequence[Sequence[float]]]) -> float:

@@ -9,7 +9,7 @@ shrinks silently flatters whoever crashes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NotRequired, Required, TypedDict, Unpack
 
 from flightschool.digest import derive_seed
@@ -68,6 +68,8 @@ class How(TypedDict):
     """Of the policy's tokens; None: cost is not known."""
     budget_usd: NotRequired[float | None]
     """Of the whole evaluation."""
+    only: NotRequired[Sequence[str] | None]
+    """Tasks that are attempted now; None: all of the suite."""
     enforce: NotRequired[bool]
     """Whether denied calls are refused; without it they run, and what a policy would do is seen."""
 
@@ -111,7 +113,9 @@ class _Evaluation:
         self.weather = None if weather is None or weather.is_clean else weather
         self.seed, self.suite_digest = how.get("seed", 0), suite.digest
         self.shares = {family: share for share in suite.strata for family in share.families}
-        self.tasks = [environment.task(task_id) for task_id in suite.task_digests]
+        only = how.get("only")
+        chosen = suite.task_digests if only is None else [task for task in suite.task_digests if task in set(only)]
+        self.tasks = [environment.task(task_id) for task_id in chosen]
         self.items: dict[int, EvaluationItem] = {}
         self.spent_usd = 0.0
         self.runner = EpisodeRunner(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flightschool.errors import GateError, InputError, NotFoundError
-from flightschool.evaluation.design import SuiteDesign
+from flightschool.evaluation.design import SuiteDesign, require_design
 from flightschool.evaluation.records import Frozen, Pool
 from flightschool.governance import AuditLog, require_not_withdrawn
 from flightschool.protocols import Environment, Store
@@ -56,7 +56,7 @@ def load_design(store: Store, name: str) -> SuiteDesign | None:
     Raises:
         GateError: it is not the one that the audit log saw.
     """
-    logged = [e.detail["digest"] for e in AuditLog(store).entries() if e.action == DESIGN and e.subject == name]
+    logged = [e.detail["digest"] for e in AuditLog(store).verified() if e.action == DESIGN and e.subject == name]
     design = store.get(DESIGN_KIND, name, SuiteDesign) if store.has(DESIGN_KIND, name) else None
     if logged != ([design.digest] if design is not None else []):
         raise GateError(
@@ -114,6 +114,9 @@ def load_suite(store: Store, name: str, environment: Environment) -> Suite:
         )
     suite = store.get(SUITE_KIND, name, Suite)
     require_logged(store, suite)
+    design = load_design(store, name) if environment.digest != suite.environment_digest else None
+    if design is not None:  # it knows what differs, task by task and part by part
+        require_design(design, suite, environment)
     require_unchanged(suite, environment)
     return suite
 
@@ -168,7 +171,7 @@ def enter_look(store: Store, name: str, *, actor: str, reason: str, looks: int, 
         raise _spent(name, looks)
     log = AuditLog(store)
     entry = log.append(actor, OPEN, name, {"reason": reason, "budget": looks, **detail})
-    before = sum(e.action == OPEN and e.subject == name and e.index < entry.index for e in log.entries())
+    before = sum(e.action == OPEN and e.subject == name and e.index < entry.index for e in log.verified())
     if before >= looks:
         raise _spent(name, looks)
     return entry
@@ -185,7 +188,7 @@ def _spent(name: str, looks: int) -> GateError:
 
 def num_looks(store: Store, name: str) -> int:
     """How often a holdout was opened so far."""
-    return sum(entry.action == OPEN and entry.subject == name for entry in AuditLog(store).entries())
+    return sum(entry.action == OPEN and entry.subject == name for entry in AuditLog(store).verified())
 
 
 def require_unchanged(suite: Suite, environment: Environment) -> None:
@@ -212,7 +215,7 @@ def require_unchanged(suite: Suite, environment: Environment) -> None:
 
 def require_logged(store: Store, suite: Suite) -> None:
     """The chained log, not the record alone, says what was frozen. Raises ``GateError``."""
-    frozen = [e.detail["digest"] for e in AuditLog(store).entries() if e.action == FREEZE and e.subject == suite.name]
+    frozen = [e.detail["digest"] for e in AuditLog(store).verified() if e.action == FREEZE and e.subject == suite.name]
     if suite.digest not in frozen[-1:]:
         raise GateError(
             f"suite {suite.name!r} is not the one that the audit log saw frozen",

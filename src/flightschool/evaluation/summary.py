@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from flightschool.errors import GateError
 from flightschool.evaluation.metrics import (
     CORRECTED,
     METRICS,
     TRAFFIC_SCOPES,
+    WEIGHTED,
     Metric,
     TaskValue,
     family_or_task,
@@ -25,18 +28,25 @@ from flightschool.statistics import (
     corrected_rate,
     korn_graubard,
     num_failing_clusters,
+    pass_at_k,
+    pass_hat_k,
     quantile,
     stratified_mean,
 )
 
-__all__ = ["informs", "latency", "present_shares", "summarise"]
+__all__ = ["informs", "latency", "present_shares", "repeated", "summarise"]
 
 NUM_RESAMPLES = 4_000
 """Forty measurements a run; another seed moves a bound by about 3 % of the interval's width."""
 
 
 def summarise(
-    run: EvaluationRun, *, seed: int = 0, level: float = 0.95, error: tuple[Interval, Interval] | None = None
+    run: EvaluationRun,
+    *,
+    seed: int = 0,
+    level: float = 0.95,
+    error: tuple[Interval, Interval] | None = None,
+    only: Collection[str] | None = None,
 ) -> Summary:
     """Measurements of accuracy, risk and latency, weighted by traffic, over all, trained and single strata.
 
@@ -46,6 +56,7 @@ def summarise(
         level: nominal coverage of the intervals.
         error: (ρ0, ρ1) of the verifier, from reviews of attempts under the same checks. With them,
             ``success_corrected`` stands beside ``success``: the share of right work, where that is the share of passes.
+        only: names of the measurements that are wanted; all by default.
 
     Raises:
         GateError: nothing at all was graded.
@@ -58,16 +69,21 @@ def summarise(
             mend="mend the engine or the environment and measure again",
         )
     measurements: list[Measurement] = []
+    lonely: dict[str, None] = {}
     notes = _notes(run)
     for metric in METRICS:
         for scope, members in scopes_of(task_values(run.items, metric), run.weights).items():
+            if only is not None and f"{metric.name}/{scope}" not in only:
+                continue
             if len(members) < 2:
-                notes.append(f"{metric.name}/{scope}: a single task, no interval can be given; left out")
+                lonely.setdefault(scope.removeprefix("stratum:"))
                 continue
             interval = _interval(metric, members, scope, run.weights, seed, level)
             measurements.append(_measurement(metric, scope, interval))
             if metric.name == "success" and error is not None and informs(error):
                 measurements.append(_measurement(CORRECTED, scope, corrected_rate(interval, *error)))
+    if lonely:
+        notes.append(f"a single task each, which no interval can be given for: {', '.join(lonely)}")
     if error is not None and not informs(error):
         rates = f"ρ0 = {error[0].value:.2f} and ρ1 = {error[1].value:.2f}"
         notes.append(f"by the reviews the verifier says no more than a coin ({rates}): success cannot be corrected")
@@ -115,6 +131,31 @@ def latency(run: EvaluationRun, level: float = 0.95) -> dict[str, Measurement]:
     return found
 
 
+def repeated(run: EvaluationRun, *, seed: int = 0, level: float = 0.95) -> dict[str, Measurement]:
+    """pass@k (any of k attempts succeeds) and pass^k (all of them do), weighted by traffic; empty with one repeat.
+
+    Keys ``pass@2``, ``pass^2``, ``pass@4`` … up to the number of repeats. Unbiased (``statistics.pass_at_k``); tasks
+    with fewer than k grades are left out of that k, and counted by ``num_items``.
+    """
+    marks: dict[str, list[bool]] = {}
+    for item in run.graded:
+        marks.setdefault(item.task, []).append(bool(item.success))
+    means = task_values(run.items, METRICS[0])
+    sizes = sorted({k for k in (2, 4, 8, 16, 32) if k <= run.repeats} | ({run.repeats} if run.repeats > 1 else set()))
+    found: dict[str, Measurement] = {}
+    for k in sizes:
+        for label, estimate in ((f"pass@{k}", pass_at_k), (f"pass^{k}", pass_hat_k)):
+            members = [
+                replace(one, value=estimate(sum(marks[one.task]), len(marks[one.task]), k))
+                for one in means
+                if len(marks[one.task]) >= k
+            ]
+            if len(members) > 1:
+                interval = _interval(METRICS[0], members, WEIGHTED, run.weights, seed, level)
+                found[label] = _measurement(replace(METRICS[0], name=label), WEIGHTED, interval)
+    return found
+
+
 def present_shares(members: Sequence[TaskValue], weights: Mapping[str, float]) -> dict[str, float]:
     """Shares of the strata that have members, scaled to sum to 1."""
     present = {member.stratum for member in members}
@@ -129,20 +170,25 @@ def _interval(
 ) -> Interval:
     """The interval of a scope: exact for independent yes-or-no tasks, conservative where few families fail.
 
-    Elsewhere the bootstrap by family. A mean weighted by traffic has no exact interval; few failing families are told.
+    Elsewhere the bootstrap by family, in which strata of few families vary together.
     """
     values = [member.value for member in members]
     clusters, remark = family_or_task(members)
-    if scope in TRAFFIC_SCOPES:
-        strata = [member.stratum for member in members]
-        shares = present_shares(members, weights)
-        interval = stratified_mean(values, strata, shares, clusters, seed, level, NUM_RESAMPLES)
-        if metric.is_rate and _is_rare(values, clusters):
-            remark += ", few families fail (or few do not): the interval may be too narrow"
-    elif metric.is_rate and len(set(clusters)) == len(values) and set(values) <= {0.0, 1.0}:
+    strata = [member.stratum for member in members]
+    weighted = scope in TRAFFIC_SCOPES and len(set(strata)) > 1
+    shares = present_shares(members, weights) if weighted else {}
+    if not metric.is_rate and len(set(values)) == 1:  # a time or a count that never varied has no bound to reach to
+        interval = Interval(
+            value=values[0], low=values[0], high=values[0], num_items=len(values), method="no variation", level=level
+        )
+    elif metric.is_rate and not weighted and len(set(clusters)) == len(values) and set(values) <= {0.0, 1.0}:
         interval = blaker(round(sum(values)), len(values), level)
-    elif metric.is_rate and _is_rare(values, clusters):
-        interval = korn_graubard(values, clusters, level)
+    elif metric.is_rate and _is_rare(values, clusters) and not (weighted and len(set(values)) == 1):
+        sizes = Counter(strata)
+        own = [shares[stratum] / sizes[stratum] for stratum in strata] if weighted else None
+        interval = korn_graubard(values, clusters, level, own)
+    elif weighted:
+        interval = stratified_mean(values, strata, shares, clusters, seed, level, NUM_RESAMPLES)
     else:
         interval = cluster_bootstrap_mean(values, clusters, seed, level, NUM_RESAMPLES)
     return Interval(

@@ -13,6 +13,7 @@ scores across that border are not comparable, except on anchors: tasks that both
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -152,12 +153,12 @@ def _flaky(runs: Sequence[EvaluationRun]) -> list[str]:
 def _drift(suite: Suite, traffic: Mapping[str, float] | None) -> tuple[float | None, tuple[str, ...]]:
     if traffic is None:
         return None, ()
-    total = sum(traffic.values())
+    total = math.fsum(traffic.values())
     if total <= 0 or min(traffic.values()) < 0:
         raise InputError("no traffic", where="traffic", expected="shares of 0 or more", mend="import traces")
     weights = {share.name: share.weight for share in suite.strata}
     names = {*weights, *traffic}
-    distance = sum(abs(weights.get(name, 0.0) - traffic.get(name, 0.0) / total) for name in names) / 2
+    distance = math.fsum(abs(weights.get(name, 0.0) - traffic.get(name, 0.0) / total) for name in names) / 2
     return distance, tuple(sorted(name for name in traffic if name not in weights and traffic[name] > 0))
 
 

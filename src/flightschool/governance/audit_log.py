@@ -92,6 +92,14 @@ class AuditLog:
         for _, entry in sorted(self._store.items(KIND, LogEntry), key=lambda item: item[0]):
             yield entry
 
+    def verified(self) -> Iterator[LogEntry]:
+        """All entries, oldest first, each checked before it is given: for whoever believes what they say.
+
+        Raises:
+            StoreError: as ``verify``, at the first entry that is not what was written.
+        """
+        return self._verified()
+
     def head(self) -> LogHead:
         """The anchor of the log as it stands, after verifying it. Raises ``StoreError`` as ``verify`` does."""
         last = LogHead(count=0, digest=GENESIS)

@@ -1,4 +1,4 @@
-"""A plain text-model client for judges and simulated users: the OpenAI chat format over HTTP.
+"""A plain text-model client for judges, simulated users and foreign candidates: OpenAI's and Anthropic's formats.
 
 Policies under training are not asked this way: they run in ``engines``, token-exact. ``httpx2`` is imported when a
 client is made.
@@ -6,6 +6,8 @@ client is made.
 
 from flightschool.models.client import ChatClient, Retries
 from flightschool.models.endpoint import (
+    ANTHROPIC,
+    OPENAI,
     CallCompletion,
     ChatModel,
     Completion,
@@ -14,9 +16,12 @@ from flightschool.models.endpoint import (
     RefusedRequestError,
     parse_endpoint,
 )
-from flightschool.models.loopback import Cassette, LoopbackServer, Reply, chat_reply
+from flightschool.models.loopback import Cassette, LoopbackServer, Reply, chat_reply, message_reply
+from flightschool.models.messages import MessagesClient, client_of
 
 __all__ = [
+    "ANTHROPIC",
+    "OPENAI",
     "CallCompletion",
     "Cassette",
     "ChatClient",
@@ -24,10 +29,13 @@ __all__ = [
     "Completion",
     "Endpoint",
     "LoopbackServer",
+    "MessagesClient",
     "RawCall",
     "RefusedRequestError",
     "Reply",
     "Retries",
     "chat_reply",
+    "client_of",
+    "message_reply",
     "parse_endpoint",
 ]

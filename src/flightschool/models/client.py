@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from flightschool.errors import InfrastructureError
 from flightschool.models.endpoint import CallCompletion, Completion, Endpoint, RawCall, RefusedRequestError
@@ -55,7 +55,7 @@ class Retries:
 
 
 @dataclass(frozen=True)
-class _Again:
+class Again:
     """A try that failed and may be repeated."""
 
     why: str
@@ -75,6 +75,8 @@ class ChatClient:
         InputError: the key is not in the environment.
     """
 
+    _format = "OpenAI chat format"
+
     def __init__(
         self,
         endpoint: Endpoint,
@@ -92,13 +94,19 @@ class ChatClient:
         key = endpoint.key()
         url = httpx2.URL(endpoint.url)
         self._http = httpx2.Client(
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers=self._headers(key),
             timeout=timeout_s,
             follow_redirects=False,  # a redirect could carry the key elsewhere
             trust_env=url.host not in _LOOPBACK,  # a proxy does not reach this machine's own loopback
         )
 
-    def __enter__(self) -> ChatClient:
+    def _headers(self, key: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    def _address(self) -> str:
+        return f"{self.endpoint.url}/chat/completions"
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -121,7 +129,7 @@ class ChatClient:
         """The next assistant message (see ``ChatModel``)."""
         body: dict[str, Json] = {
             "model": self.endpoint.model,
-            "messages": [{"role": message.role, "content": _sendable(message.content)} for message in messages],
+            "messages": [{"role": message.role, "content": sendable(message.content)} for message in messages],
             "max_tokens": max_tokens,
             "temperature": temperature,
         }
@@ -157,12 +165,12 @@ class ChatClient:
             body["seed"] = seed
         return self._ask(body, _call_completion)
 
-    def _ask(self, body: dict[str, Json], read: Callable[[bytes, int], A | _Again]) -> A:
+    def _ask(self, body: dict[str, Json], read: Callable[[bytes, int], A | Again]) -> A:
         """Ask until there is an answer that can be read."""
         failures: list[str] = []
         for number in range(1, self._retries.most_tries + 1):
             answer = self._try(body, number, read)
-            if not isinstance(answer, _Again):
+            if not isinstance(answer, Again):
                 return answer
             failures.append(answer.why)
             if number < self._retries.most_tries:
@@ -171,7 +179,7 @@ class ChatClient:
         raise InfrastructureError(
             f"the text model gave no answer in {len(failures)} tries: {failures[-1]}",
             where=str(self.endpoint),
-            expected="an answer in the OpenAI chat format",
+            expected=f"an answer in the {self._format}",
             mend="see that the server runs and is not overloaded, then judge again",
         )
 
@@ -183,30 +191,30 @@ class ChatClient:
             self.complete, messages, max_tokens=max_tokens, temperature=temperature, seed=seed
         )
 
-    def _try(self, body: dict[str, Json], number: int, read: Callable[[bytes, int], A | _Again]) -> A | _Again:
+    def _try(self, body: dict[str, Json], number: int, read: Callable[[bytes, int], A | Again]) -> A | Again:
         import httpx2
 
         started = time.monotonic()
         try:
-            with self._http.stream("POST", f"{self.endpoint.url}/chat/completions", json=body) as response:
+            with self._http.stream("POST", self._address(), json=body) as response:
                 data = bytearray()
                 for chunk in response.iter_bytes():
                     data += chunk
                     if len(data) > _MOST_BYTES:
-                        return _Again(f"an answer of more than {_MOST_BYTES} bytes")
+                        return Again(f"an answer of more than {_MOST_BYTES} bytes")
                     if time.monotonic() - started > self._timeout_s:  # a server may send a byte now and then for ever
-                        return _Again(f"no whole answer in {self._timeout_s:g} s")
+                        return Again(f"no whole answer in {self._timeout_s:g} s")
         except httpx2.HTTPError as error:
-            return _Again(f"{type(error).__name__}: {error}")
+            return Again(f"{type(error).__name__}: {error}")
         if response.status_code == 200:
             return read(bytes(data), number)
         return self._failure(response, bytes(data))
 
-    def _failure(self, response: httpx2.Response, data: bytes) -> _Again:
+    def _failure(self, response: httpx2.Response, data: bytes) -> Again:
         status = response.status_code
         told = data[:_LONGEST_TOLD].decode("utf-8", "replace")
         if status in _AGAIN:
-            return _Again(f"HTTP {status}: {told}", _told_s(response.headers.get("retry-after")))
+            return Again(f"HTTP {status}: {told}", _told_s(response.headers.get("retry-after")))
         if status in _REFUSED:
             raise RefusedRequestError(
                 f"the server refuses the request: HTTP {status}: {told}",
@@ -229,7 +237,7 @@ _MENDS = {
 }
 
 
-def _completion(data: bytes, number: int) -> Completion | _Again:
+def _completion(data: bytes, number: int) -> Completion | Again:
     try:
         reply: Any = json.loads(data)
         choice = reply["choices"][0]
@@ -239,7 +247,7 @@ def _completion(data: bytes, number: int) -> Completion | _Again:
             raise TypeError("content is no text")
         counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-        return _Again(f"no chat completion: {type(error).__name__}: {error}")
+        return Again(f"no chat completion: {type(error).__name__}: {error}")
     prompt, completion = (count if isinstance(count, int) and count >= 0 else 0 for count in counts)
     model = reply.get("model")
     return Completion(
@@ -252,16 +260,16 @@ def _completion(data: bytes, number: int) -> Completion | _Again:
     )
 
 
-def _call_completion(data: bytes, number: int) -> CallCompletion | _Again:
+def _call_completion(data: bytes, number: int) -> CallCompletion | Again:
     plain = _completion(data, number)
-    if isinstance(plain, _Again):
+    if isinstance(plain, Again):
         return plain
     try:
         asked = json.loads(data)["choices"][0]["message"].get("tool_calls") or []
         calls = tuple((str(one.get("id") or ""), _function(one)) for one in asked)
         named = tuple(RawCall(id=key, name=str(f["name"]), arguments=_text_of(f.get("arguments"))) for key, f in calls)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return _Again(f"no chat completion: {type(error).__name__}: {error}")
+        return Again(f"no chat completion: {type(error).__name__}: {error}")
     return CallCompletion(said=plain, calls=named)
 
 
@@ -278,7 +286,7 @@ def _text_of(arguments: Any) -> str:
 
 
 def _message(message: Message) -> dict[str, Json]:
-    line: dict[str, Json] = {"role": message.role, "content": _sendable(message.content)}
+    line: dict[str, Json] = {"role": message.role, "content": sendable(message.content)}
     if message.tool_calls:
         line["tool_calls"] = [
             {
@@ -309,6 +317,6 @@ def _told_s(header: str | None) -> float | None:
     return max(0.0, at.timestamp() - time.time())
 
 
-def _sendable(text: str) -> str:
+def sendable(text: str) -> str:
     """A lone surrogate has no UTF-8 form and would break the request."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -11,6 +11,8 @@ from flightschool.errors import InfrastructureError, InputError
 from flightschool.records import Message, Record
 
 __all__ = [
+    "ANTHROPIC",
+    "OPENAI",
     "CallCompletion",
     "ChatModel",
     "Completion",
@@ -20,20 +22,22 @@ __all__ = [
     "parse_endpoint",
 ]
 
-_PREFIX = "openai:"
+OPENAI, ANTHROPIC = "openai", "anthropic"
 
 
 class Endpoint(Record, frozen=True, kw_only=True):
-    """A server of the OpenAI chat format, and the model asked for there."""
+    """A server, and the model asked for there."""
 
     url: str
-    """Base address, without ``/chat/completions`` and without a slash at its end."""
+    """Base address, without ``/chat/completions`` or ``/messages`` and without a slash at its end."""
     model: str
+    dialect: str = OPENAI
+    """``openai``: the OpenAI chat format; ``anthropic``: Anthropic's Messages format."""
     key_env: str = "OPENAI_API_KEY"
     """Environment variable that holds the key; empty: the server wants none. The key itself is in no record."""
 
     def __str__(self) -> str:
-        return f"{_PREFIX}{self.url}#{self.model}"
+        return f"{self.dialect}:{self.url}#{self.model}"
 
     def key(self) -> str:
         """The key, from the environment.
@@ -108,24 +112,26 @@ class ChatModel(Protocol):
         ...
 
 
-def parse_endpoint(text: str, *, key_env: str = "OPENAI_API_KEY") -> Endpoint:
-    """``openai:URL#MODEL`` as an endpoint.
+def parse_endpoint(text: str, *, key_env: str = "OPENAI_API_KEY", dialects: Sequence[str] = (OPENAI,)) -> Endpoint:
+    """``openai:URL#MODEL`` as an endpoint; ``anthropic:URL#MODEL`` where that dialect is allowed.
 
     Raises:
         InputError: it is not of that form, or holds a user name, a password or a query.
     """
-    url, _, model = text.removeprefix(_PREFIX).partition("#")
+    dialect, _, rest = text.partition(":")
+    url, _, model = rest.partition("#")
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
         parts = urlsplit("")
     plain = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc and not parts.query
-    if not text.startswith(_PREFIX) or not plain or not model.strip() or any(c.isspace() for c in url):
+    if dialect not in dialects or not plain or not model.strip() or any(c.isspace() for c in url):
+        forms = " or ".join(f"{name}:URL#MODEL" for name in dialects)
         raise InputError(
             "not an endpoint of a text model",  # the text itself may hold a key
             where=f"{parts.scheme}://{parts.hostname}" if plain else "endpoint",
-            expected="openai:URL#MODEL, for instance openai:http://localhost:8000/v1#my-model, without user or query",
+            expected=f"{forms}, for instance openai:http://localhost:8000/v1#my-model, without user or query",
             mend="give the base address of the server and the model; keys come from the environment",
         )
-    return Endpoint(url=url.rstrip("/"), model=model.strip(), key_env=key_env)
+    return Endpoint(url=url.rstrip("/"), model=model.strip(), dialect=dialect, key_env=key_env)

@@ -19,17 +19,23 @@ from typing import TYPE_CHECKING
 from flightschool.digest import digest
 from flightschool.errors import FlightschoolError, InputError
 from flightschool.models.client import ChatClient
-from flightschool.models.endpoint import Completion, Endpoint, RefusedRequestError
+from flightschool.models.endpoint import OPENAI, Completion, Endpoint, RefusedRequestError
 from flightschool.records import Json, Message
 
 if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler
 
-__all__ = ["Cassette", "LoopbackServer", "Reply", "chat_reply"]
+__all__ = ["Cassette", "LoopbackServer", "Reply", "chat_reply", "message_reply"]
 
 _MOST_BYTES = 32 << 20
 _RANDOM = re.compile(r"[0-9a-f]{32}")
 _NO_FENCE = "0" * 32
+_MESSAGES = "/v1/messages"
+_PATHS = frozenset({"/v1/chat/completions", _MESSAGES})
+_NO_VERSION = {
+    "type": "error",
+    "error": {"type": "invalid_request_error", "message": "anthropic-version: header is required"},
+}
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,27 @@ def chat_reply(text: str, *, finish: str = "stop", model: str = "loopback") -> R
     return Reply({"object": "chat.completion", "model": model, "choices": [choice], "usage": usage})
 
 
+def message_reply(text: str, *calls: tuple[str, str, Mapping[str, Json]], stop: str = "") -> Reply:
+    """A reply of Anthropic's Messages format that says ``text`` and asks for calls, each (id, tool, arguments)."""
+    said: list[Json] = [{"type": "text", "text": text}] if text else []
+    asked: list[Json] = [{"type": "tool_use", "id": key, "name": name, "input": dict(a)} for key, name, a in calls]
+    return Reply(
+        {
+            "id": "msg_loopback",
+            "type": "message",
+            "role": "assistant",
+            "model": "loopback",
+            "content": said + asked,
+            "stop_reason": stop or ("tool_use" if calls else "end_turn"),
+            "stop_sequence": None,
+            "usage": {"input_tokens": 0, "output_tokens": len(text.split()) + len(calls)},
+        }
+    )
+
+
 class LoopbackServer:
-    """Serves ``POST /v1/chat/completions`` on 127.0.0.1, on a port of the system's choice; a context manager.
+    """Serves ``POST /v1/chat/completions`` and ``/v1/messages`` on 127.0.0.1, on a port of the system's choice; a
+    context manager.
 
     Args:
         respond: body of a request → reply; called by one thread a connection.
@@ -77,9 +102,10 @@ class LoopbackServer:
         self._server.server_close()
         self._thread.join()
 
-    def reference(self, model: str = "loopback") -> str:
-        """``openai:URL#MODEL`` of this server."""
-        return f"openai:http://127.0.0.1:{self._server.server_address[1]}/v1#{model}"
+    def reference(self, model: str = "loopback", dialect: str = OPENAI) -> str:
+        """``openai:URL#MODEL`` of this server, or ``anthropic:URL#MODEL``."""
+        base = f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"{dialect}:{base}/v1#{model}" if dialect == OPENAI else f"{dialect}:{base}#{model}"
 
 
 class Cassette:
@@ -184,8 +210,10 @@ def _handler(respond: Respond) -> type[BaseHTTPRequestHandler]:
             data = self.rfile.read(min(length, _MOST_BYTES))
             try:
                 request = json.loads(data)
-                known = self.path == "/v1/chat/completions" and isinstance(request, dict)
+                known = self.path in _PATHS and isinstance(request, dict)
                 reply = respond(request) if known else Reply({"error": {"message": "no such service"}}, status=404)
+                if known and self.path == _MESSAGES and "anthropic-version" not in self.headers:
+                    reply = Reply(_NO_VERSION, status=400)  # as the real service
             except ValueError as error:
                 reply = Reply({"error": {"message": str(error)}}, status=400)
             body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()

@@ -1,4 +1,4 @@
-"""A model behind somebody else's server, as a policy to be measured: ``openai:URL#MODEL``.
+"""A model behind somebody else's server, as a policy to be measured: ``openai:URL#MODEL``, ``anthropic:URL#MODEL``.
 
 Only for evaluation: what such a server samples is not known token by token, so nothing of it trains. Who could have
 caused an end?
@@ -13,13 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from flightschool.errors import InfrastructureError
-from flightschool.models import CallCompletion, ChatClient, RefusedRequestError, Retries, parse_endpoint
+from flightschool.models import (
+    ANTHROPIC,
+    OPENAI,
+    CallCompletion,
+    ChatClient,
+    RefusedRequestError,
+    Retries,
+    client_of,
+)
 from flightschool.records import EndReason, Message, Task, TokenSpan, TokenUse, ToolCall, ToolSpec
 from flightschool.rollouts.dialect import MalformedCallError
 from flightschool.rollouts.harness import EpisodeEndError
@@ -29,15 +38,17 @@ from flightschool.rollouts.transcript import Sampling
 __all__ = ["EndpointPolicy"]
 
 _MOST_REQUESTS = 64
-_LEAST_TOKENS = 256
-"""Foreign models speak longer than those trained here: below this many tokens an answer would be cut."""
+_LEAST_TOKENS = {OPENAI: 256, ANTHROPIC: 4096}
+"""Foreign models speak longer than those trained here (and in the second format thoughts count): below this many tokens
+an answer would be cut."""
 
 
 class EndpointPolicy:
-    """A model on a server of the OpenAI chat format, with tools.
+    """A model on a server of the OpenAI chat format or of Anthropic's Messages format, with tools.
 
     Args:
-        text: ``openai:URL#MODEL``; the key comes from the environment (``OPENAI_API_KEY``).
+        text: ``openai:URL#MODEL`` or ``anthropic:URL#MODEL``; the key comes from the environment (``OPENAI_API_KEY``,
+            ``ANTHROPIC_API_KEY``).
         sampling: temperature and the most tokens of a turn.
         retries: of each request.
 
@@ -47,8 +58,7 @@ class EndpointPolicy:
 
     def __init__(self, text: str, sampling: Sampling | None = None, retries: Retries | None = None) -> None:
         self.name = text
-        endpoint = parse_endpoint(text, key_env=_key_env(text))
-        self._client = ChatClient(endpoint, retries=retries)
+        self._client = client_of(text, key_env=_key_env(text), dialects=(OPENAI, ANTHROPIC), retries=retries)
         self._sampling = sampling or Sampling()
         self._threads = ThreadPoolExecutor(max_workers=_MOST_REQUESTS, thread_name_prefix="endpoint")
         weakref.finalize(self, _shut, self._client, self._threads)
@@ -97,7 +107,7 @@ class _Conversation:
             return self._client.call(
                 [message for message in messages if message.content or message.role != "system"],
                 tools,
-                max_tokens=max(_LEAST_TOKENS, self._sampling.max_new_tokens),
+                max_tokens=max(_LEAST_TOKENS[self._client.endpoint.dialect], self._sampling.max_new_tokens),
                 temperature=self._sampling.temperature,
                 seed=(self._seed + self._turn) % 2**31,
             )
@@ -136,7 +146,6 @@ def _calls(answer: CallCompletion, turn: int) -> tuple[ToolCall, ...]:
 
 def _key_env(text: str) -> str:
     """A server on this machine's loopback wants no key unless one is set."""
-    import os
-
+    name = "ANTHROPIC_API_KEY" if text.startswith(f"{ANTHROPIC}:") else "OPENAI_API_KEY"
     local = any(host in text for host in ("://127.0.0.1", "://localhost", "://[::1]"))
-    return "" if local and not os.environ.get("OPENAI_API_KEY") else "OPENAI_API_KEY"
+    return "" if local and not os.environ.get(name) else name

@@ -1,7 +1,7 @@
 """The policy grammar of the command line, made into policies.
 
-``oracle | noop | random | constant:FILE | script:FILE | model:DIR | run:RUN[@STEP] | openai:URL#MODEL``; ``anthropic:``
-is refused with a clear word: such servers also speak the OpenAI format, or a proxy does.
+``oracle | noop | random | constant:FILE | script:FILE | model:DIR | run:RUN[@STEP] | openai:URL#MODEL |
+anthropic:URL#MODEL``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from flightschool.rollouts.transcript import Sampling
 
 __all__ = ["GRAMMAR", "model_policy", "parse_policy"]
 
-GRAMMAR = "oracle | noop | random | constant:FILE | script:FILE | model:DIR | run:RUN[@STEP] | openai:URL#MODEL"
+GRAMMAR = (
+    "oracle | noop | random | constant:FILE | script:FILE | model:DIR | run:RUN[@STEP] | openai:URL#MODEL | "
+    "anthropic:URL#MODEL"
+)
 
 
 def parse_policy(
@@ -55,19 +58,14 @@ def parse_policy(
         "script": lambda: ScriptPolicy(Path(argument)),
         "model": lambda: model_policy(Path(argument), text, sampling, device),
         "openai": lambda: EndpointPolicy(text, sampling),
+        "anthropic": lambda: EndpointPolicy(text, sampling),
     }
     if resolve_run is not None:
         named["run"] = lambda: model_policy(resolve_run(argument), text, sampling, device)
     make = named.get(kind) if argument else plain.get(kind)
     if make is not None:
         return make()
-    unbuilt = kind == "anthropic"
-    raise InputError(
-        f"policies of kind {kind!r} are not built yet" if unbuilt else "not a policy",
-        where=text or "--policy",
-        expected=GRAMMAR,
-        mend="name its OpenAI-compatible address with openai:" if unbuilt else "see flightschool rollout --help",
-    )
+    raise InputError("not a policy", where=text or "--policy", expected=GRAMMAR, mend="see flightschool rollout --help")
 
 
 def model_policy(folder: Path, name: str, sampling: Sampling | None = None, device: str = "cpu") -> Policy:

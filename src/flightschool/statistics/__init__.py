@@ -20,6 +20,7 @@ from flightschool.statistics.exact import (
     korn_graubard,
     num_failing_clusters,
 )
+from flightschool.statistics.finite import FinitePopulation
 from flightschool.statistics.generalizability import (
     Design,
     VarianceComponents,
@@ -79,6 +80,7 @@ __all__ = [
     "PARTIAL_PRIOR",
     "Calibration",
     "Design",
+    "FinitePopulation",
     "Interval",
     "IntraclassCorrelation",
     "McNemar",

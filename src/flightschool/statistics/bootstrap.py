@@ -17,8 +17,11 @@ Choices, and why:
 * *No variation at all* (say 12 of 12) would give an interval of no width. Then the share of deviating clusters is
   bounded by Wilson's upper limit u for 0 of G, and the interval reaches to where such a share could pull the mean
   within the range of scores.
-* *A stratum of one cluster* shows no variation between clusters, so it is resampled together with other such strata (or
-  the smallest one): the survey statistician's collapsed strata, which again err to the wide side.
+* *Strata of few clusters* do not show their own variation (two of two alike look certain), so they are resampled
+  together, and with the smallest other one if they are still few: the survey statistician's collapsed strata, which err
+  to the wide side. Left alone, strata of one to three families gave nominal 95 % intervals a coverage of .71 to .94.
+* *Student's quantile* where most clusters hold one item: the second level then draws nothing and makes up for nothing.
+  Degrees of freedom are Satterthwaite's over the strata, by Kish's effective number of clusters in each.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from typing import TYPE_CHECKING
 from flightschool.errors import InputError
 from flightschool.statistics.interval import Interval, check_finite, check_level
 from flightschool.statistics.proportions import wilson
+from flightschool.statistics.special import student_quantile
 
 if TYPE_CHECKING:
     from numpy import float64
@@ -43,6 +47,9 @@ __all__ = ["NUM_RESAMPLES", "cluster_bootstrap_mean", "paired_bootstrap", "strat
 
 NUM_RESAMPLES = 10_000
 """Enough that another seed moves a 95 % bound by about 2 % of the interval's width."""
+
+FEWEST_CLUSTERS = 5
+"""Clusters below which a stratum does not show its own variation."""
 
 _ONE_STRATUM = ""
 
@@ -230,26 +237,29 @@ def _pools(
 
 
 def _collapse(pools: list[_Pool]) -> list[_Pool]:
-    """Strata of one cluster joined with each other, or a single such one with the smallest other stratum."""
-    single = [pool for pool in pools if len(pool.clusters) == 1]
+    """Strata of few clusters joined with each other, and with the smallest other one if they are still few."""
+    small = [pool for pool in pools if len(pool.clusters) < FEWEST_CLUSTERS]
     others = sorted(
-        (pool for pool in pools if len(pool.clusters) > 1), key=lambda pool: (len(pool.clusters), pool.strata)
+        (pool for pool in pools if len(pool.clusters) >= FEWEST_CLUSTERS),
+        key=lambda pool: (len(pool.clusters), pool.strata),
     )
-    if not single:
+    if not small:
         return pools
-    if len(single) == 1:
-        if not others:
-            raise InputError(
-                "one cluster tells nothing of the variation between clusters",
-                where="clusters",
-                expected="at least two families",
-                mend="measure on more families, or report the value without an interval",
-            )
-        single.append(others.pop(0))
+    if others and sum(len(pool.clusters) for pool in small) < FEWEST_CLUSTERS:
+        small.append(others.pop(0))
+    if sum(len(pool.clusters) for pool in small) == 1:
+        raise InputError(
+            "one cluster tells nothing of the variation between clusters",
+            where="clusters",
+            expected="at least two families",
+            mend="measure on more families, or report the value without an interval",
+        )
+    if len(small) == 1:
+        return pools
     joined = _Pool(
-        strata=tuple(name for pool in single for name in pool.strata),
-        share=math.fsum(pool.share for pool in single),
-        clusters=tuple(cluster for pool in single for cluster in pool.clusters),
+        strata=tuple(name for pool in small for name in pool.strata),
+        share=math.fsum(pool.share for pool in small),
+        clusters=tuple(cluster for pool in small for cluster in pool.clusters),
     )
     return [joined, *others]
 
@@ -261,10 +271,28 @@ def _percentiles(pools: Sequence[_Pool], seed: int, level: float, num_resamples:
     means = np.zeros(num_resamples)
     for pool in pools:
         means += pool.share * _resampled_means(pool, rng, num_resamples)
-    freedom = sum(len(pool.clusters) - 1 for pool in pools)
-    tail = _expanded_tail((1 - level) / 2, freedom)
+    freedom = _freedom(pools)
+    clusters = [cluster for pool in pools for cluster in pool.clusters]
+    alone = sum(len(cluster.values) == 1 for cluster in clusters) > len(clusters) / 2
+    tail = _expanded_tail((1 - level) / 2, freedom, alone)
     low, high = np.quantile(means, [tail, 1 - tail])
     return float(low), float(high)
+
+
+def _freedom(pools: Sequence[_Pool]) -> float:
+    """Satterthwaite's degrees of freedom (Biometrics Bulletin 2, 1946): the pool with most of the variance counts most.
+
+    Each brings share² / clusters, as if all varied alike.
+    """
+    sizes = [_effective(pool) for pool in pools]
+    brought = [pool.share**2 / size for pool, size in zip(pools, sizes, strict=True)]
+    return math.fsum(brought) ** 2 / math.fsum(v**2 / (size - 1) for v, size in zip(brought, sizes, strict=True))
+
+
+def _effective(pool: _Pool) -> float:
+    """Kish's effective number of clusters: where a few carry most of the weight, it is they that show the variation."""
+    weights = [cluster.item_weight * len(cluster.values) for cluster in pool.clusters]
+    return max(1.5, math.fsum(weights) ** 2 / math.fsum(weight**2 for weight in weights))
 
 
 def _resampled_means(pool: _Pool, rng: Generator, num_resamples: int) -> NDArray[float64]:
@@ -288,9 +316,11 @@ def _resampled_means(pool: _Pool, rng: Generator, num_resamples: int) -> NDArray
     return means
 
 
-def _expanded_tail(tail: float, freedom: int) -> float:
+def _expanded_tail(tail: float, freedom: float, alone: bool) -> float:
+    """The level of the percentile; Student's where most clusters hold one item and the second level draws nothing."""
     normal = NormalDist()
-    return normal.cdf(math.sqrt((freedom + 1) / freedom) * normal.inv_cdf(tail))
+    quantile = student_quantile(tail, freedom) if alone else normal.inv_cdf(tail)
+    return normal.cdf(math.sqrt((freedom + 1) / freedom) * quantile)
 
 
 def _without_variation(

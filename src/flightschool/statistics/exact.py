@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from flightschool.errors import InputError
 from flightschool.statistics.interval import Interval, check_finite, check_level
-from flightschool.statistics.samples import design_effect
+from flightschool.statistics.samples import design_effect, effective_sample_size
 from flightschool.statistics.special import beta_quantile, student_quantile
 
 __all__ = ["FEW_FAILING_CLUSTERS", "blaker", "clopper_pearson", "korn_graubard", "num_failing_clusters"]
@@ -108,13 +108,16 @@ def _binomial(total: int, p: float) -> list[float]:
     ]
 
 
-def korn_graubard(values: Sequence[float], clusters: Sequence[str], level: float = 0.95) -> Interval:
+def korn_graubard(
+    values: Sequence[float], clusters: Sequence[str], level: float = 0.95, weights: Sequence[float] | None = None
+) -> Interval:
     """Clopper–Pearson with n / deff items, degrees of freedom of the clusters, and a floor under the design effect.
 
     Args:
         values: one rate in 0..1 an item.
         clusters: the item's cluster.
         level: nominal coverage.
+        weights: the item's share of the mean; equal by default. They cost effective items (Kish).
 
     Raises:
         InputError: nothing measured, values outside 0..1, lengths differ, or fewer than two clusters.
@@ -123,6 +126,7 @@ def korn_graubard(values: Sequence[float], clusters: Sequence[str], level: float
     check_finite(values, "values")
     if not all(0 <= value <= 1 for value in values):
         raise InputError("a rate outside 0..1", where="values", expected="0..1", mend="pass rates")
+    shares = [1.0] * len(values) if weights is None else list(weights)
     num_items, sizes = len(values), Counter(clusters)
     failing, succeeding = num_failing_clusters(values, clusters), _num_with(values, clusters, 0.0)
     effect = max(1.0, design_effect(values, clusters))
@@ -131,10 +135,10 @@ def korn_graubard(values: Sequence[float], clusters: Sequence[str], level: float
         size = sum(count**2 for count in sizes.values()) / num_items
         effect = max(effect, 1 + (size - 1) * LEAST_ICC)
     tail = (1 + level) / 2
-    effective = num_items / effect
+    effective = effective_sample_size(shares) / effect
     if num_items > 1 and len(sizes) > 1:
         effective *= (student_quantile(tail, num_items - 1) / student_quantile(tail, len(sizes) - 1)) ** 2
-    mean = math.fsum(values) / num_items
+    mean = math.fsum(w * x for w, x in zip(shares, values, strict=True)) / math.fsum(shares)
     low, high = clopper_pearson(mean * effective, effective, level)
     remark = f", {failing} of {len(sizes)} clusters fail at all: correlation assumed" if few else ""
     return Interval(

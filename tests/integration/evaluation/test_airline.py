@@ -52,10 +52,18 @@ def test_freeze_run_compare_accept(
     assert {"result", "suite", "policy", "accuracy", "latency", "risk", "strata", "infra"} <= set(oracle)
     assert set(oracle["accuracy"]) == {"mean", "low", "high", "n"}
     assert oracle["infra"]["missing"] == 0
+    # nine strata of one to three tasks: the headline knows less than sixteen tasks of one kind would
+    assert oracle["accuracy"]["high"] - oracle["accuracy"]["low"] > 0.4
+    alone = [one for one in oracle["strata"].values() if one is not None and one["n"] == 1]
+    assert alone
+    assert {(one["low"], one["high"]) for one in alone} == {(None, None)}
     code, compared = said(capsys, "eval", "compare", "ride", "noop", oracle["id"])
     assert code == 0
     assert {"diff", "low", "high", "mde", "reliable", "winner"} <= set(compared)
     assert (compared["winner"], compared["low"] > 0.3) == ("candidate", True)
+    code, calm = said(capsys, "eval", "upkeep", "ride", "--traces", "airline")
+    assert calm["drift"] < 0.5  # the traces name no strata: they are derived as the environment's were
+    assert calm["new_strata"] == []
     code, again = said(capsys, "eval", "regrade", oracle["id"])
     assert (code, again["turned"], again["lost"]) == (0, {}, {})
     code, accepted = said(capsys, "eval", "accept", "ride", "--policy", "noop", "--reason", "a test", "--target", "0.9")

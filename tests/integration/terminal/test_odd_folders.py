@@ -128,7 +128,7 @@ FROM python:3.12-slim
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 WORKDIR /app
 COPY . ./
-RUN --mount=type=cache,target=/root/.cache echo cached > /root/.cache/x && ls > listed
+RUN --mount=type=cache,target=/var/cache/own echo cached > /var/cache/own/x && ls > listed
 RUN <<EOF python3
 import pathlib
 pathlib.Path("by-python").write_text("made\\n")
@@ -138,7 +138,7 @@ COPY --chmod=0555 *.sh [ab]?.dat /opt/
     seen = '"$(echo $(ls /opt | grep -v present) $(cat /app/by-python))" = "a1.dat b2.dat run.sh made"'
     files = kit.harbor(
         dockerfile,
-        kit.judge(f"[ {seen} ] && [ ! -e /app/secret ] && [ -e /app/done ] && [ ! -e /root/.cache/x ]"),
+        kit.judge(f"[ {seen} ] && [ ! -e /app/secret ] && [ -e /app/done ] && [ ! -e /var/cache/own/x ]"),
         "/opt/run.sh\n",
     )
     more = {"a1.dat": "", "b2.dat": "", "c3.dat": "", "secret": "", ".dockerignore": "secret\n"}

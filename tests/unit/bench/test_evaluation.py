@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flightschool.bench import EvaluationBench, Target
-from flightschool.bench.evaluation import clustered_coverage, exact_coverage, sequential_errors
+from flightschool.bench.coverage import clustered_coverage, exact_coverage, sequential_errors, weighted_coverage
 from flightschool.bench.evaluation_load import main as load
 from flightschool.bench.evaluation_load import make_summary
 from flightschool.cli import main
@@ -58,6 +58,10 @@ def test_exact_errors_agree_with_simulation() -> None:
     assert found / trials == pytest.approx(expected, abs=0.035)
 
 
+def test_the_headline_of_small_strata_covers() -> None:
+    assert 0.88 <= weighted_coverage((0.7, 0.7, 0.7, 0.7, 0.7), 60) <= 1.0
+
+
 def test_clustered_coverage_and_the_warning_where_few_families_fail() -> None:
     assert 0.9 <= clustered_coverage(0.1, 0.9, 60).coverage <= 1.0
     rare = clustered_coverage(0.3, 0.97, 60)
@@ -90,6 +94,7 @@ def test_the_verb_prints_all_figures_and_ends_with_1_when_one_is_missed(
         coverage_max=0.98,
         clustered_coverage_min=0.94,
         num_simulations=10,
+        weighted_coverage_min=0.94,
         rare_coverage_min=0.95,
         rare_warned=1.0,
         type1_sequential=0.04,

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from flightschool.evaluation import EvaluationRun, SuiteDesign
-from flightschool.records import Suite
+from flightschool.models import ANTHROPIC, OPENAI, LoopbackServer, Reply, chat_reply, message_reply
+from flightschool.records import Attempt, Outcome, Suite
 from flightschool.store import Workspace
 
 Run = Callable[..., Any]
@@ -65,6 +66,32 @@ def test_cost_enforcement_and_budget(run: Run, ride: Path) -> None:
     assert (half.code, half.error["where"]) == (2, "--price-in, --price-out")
     free = run("eval", "run", "ride", "--policy", "random", "--no-enforcement", "--json")
     assert free.json["risk"]["enforced"] is False
+
+
+def test_models_behind_both_formats_are_measured_and_compared(run: Run, ride: Path) -> None:
+    def said(request: dict[str, Any]) -> Reply:
+        return message_reply("Done.") if "system" in request else chat_reply("Done.")
+
+    with LoopbackServer(said) as server:
+        names = [server.reference("m", dialect) for dialect in (OPENAI, ANTHROPIC)]
+        first, second = (run("eval", "run", "ride", "--policy", name, "--json") for name in names)
+        compared = run("eval", "compare", "ride", first.json["id"], second.json["id"], "--json")
+    assert (first.code, second.code) == (1, 1)  # saying so is not enough: the targets are missed
+    assert [one.json["policy"] for one in (first, second)] == names
+    assert first.json["accuracy"] == second.json["accuracy"]
+    assert second.json["infra"]["missing"] == 0
+    assert (compared.json["diff"], compared.json["winner"]) == (0.0, None)
+
+
+def test_a_server_that_gives_garbage_gives_no_grades(run: Run, ride: Path) -> None:
+    """No 0, no result: an error that says so, and the attempts tell why."""
+    with LoopbackServer(lambda _: Reply({"error": "no such key"}, status=401)) as server:
+        lost = run("eval", "run", "ride", "--policy", server.reference(), "--json")
+    assert (lost.code, lost.error["what"]) == (2, "no item of the run was graded")
+    with Workspace.find() as opened:
+        attempts = [attempt for _, attempt in opened.store.items("attempt", Attempt)]
+    assert {(one.outcome, one.reward) for one in attempts} == {(Outcome.INFRA_FAILURE, None)}
+    assert "HTTP 401" in attempts[0].detail
 
 
 def test_stored_attempts_are_judged_again(run: Run, ride: Path) -> None:
@@ -192,6 +219,49 @@ def test_the_best_of_many_needs_more_evidence(run: Run, ride: Path) -> None:
     best = run("eval", "compare", "ride", "eval-0001", "eval-0002", "--candidates", "20", "--json").json
     assert best["diff"] == one["diff"]
     assert best["mde"] >= one["mde"]
+
+
+def test_a_clear_comparison_ends_early_and_an_open_one_does_not(run: Run, ride: Path) -> None:
+    clear = run("eval", "compare", "ride", "noop", "oracle", "--early", "--look-every", "4", "--json")
+    assert clear.code == 0
+    told = clear.json
+    assert (told["winner"], told["reliable"]) == ("candidate", True)
+    early = told["early"]
+    assert early["ended_early"]
+    assert early["num_tasks"] < early["of"]
+    assert early["num_tasks"] == 4 * early["num_looks"]
+    assert 0 < early["low"] <= 1.0
+    assert [look["num_tasks"] for look in early["looks"]] == list(range(4, early["num_tasks"] + 1, 4))
+    # the whole suite shows what was said of it
+    whole = run("eval", "compare", "ride", "noop", "oracle", "--json").json
+    assert early["low"] <= whole["diff"] <= early["high"]
+    assert whole["early"] is None
+    same = run("eval", "compare", "ride", "noop", "noop", "--early", "--json").json
+    assert (same["winner"], same["early"]["ended_early"]) == (None, False)
+    assert same["early"]["num_tasks"] == same["early"]["of"]
+    assert (same["early"]["low"], same["early"]["high"]) == (0.0, 0.0)
+    known = run("eval", "compare", "ride", "eval-0001", "oracle", "--early", "--json")
+    assert (known.code, "measured already" in known.error["what"]) == (2, True)
+    with Workspace.find() as opened:  # no score, but not forgotten
+        logged = [e for e in _entries(opened) if e.action == "compare early"]
+        assert [e.subject for e in logged] == ["early-0001", "early-0002"]
+        assert logged[0].detail["digest"] == early["digest"]
+        assert set(opened.store.keys("evaluation")) == {"eval-0001", "eval-0002"}
+
+
+def test_exposure_counts_who_met_which_task(run: Run, ride: Path) -> None:
+    run("eval", "run", "ride", "--policy", "noop", "--repeats", "2")
+    run("eval", "regrade", "eval-0001")  # nothing is flown
+    early = run("eval", "compare", "ride", "noop", "oracle", "--early", "--look-every", "4", "--json").json["early"]
+    told = run("eval", "exposure", "ride", "--json").json
+    assert (told["candidates"], told["looks"]) == (["noop", "oracle"], 0)
+    seen = [one for one in told["items"] if "oracle" in one["candidates"]]
+    assert len(seen) == early["num_tasks"]
+    assert {one["shown"] for one in seen} == {4}  # twice, and once by each in the comparison
+    assert seen[0]["candidates"] == {"noop": 3, "oracle": 1}
+    assert {one["shown"] for one in told["items"] if one not in seen} == {2}
+    assert told["items"] == sorted(told["items"], key=lambda one: -one["shown"])
+    assert run("eval", "exposure", "nowhere", "--json").code == 2
 
 
 def test_upkeep_sees_traffic_drift_in_newly_imported_traces(run: Run, ride: Path) -> None:

@@ -32,7 +32,7 @@ def test_a_stratum_of_one_task_has_a_note_and_no_interval(run_of: Any) -> None:
     run = run_of([True] * 9, families=9, strata=("a",) * 8 + ("b",), weights={"a": 0.9, "b": 0.1})
     summary = summarise(run)
     assert not [m for m in summary.measurements if m.name == "success/stratum:b"]
-    assert any("success/stratum:b: a single task" in note for note in summary.notes)
+    assert "a single task each, which no interval can be given for: untrained, b" in summary.notes
     assert summary.measurement("success/weighted").value == 1.0
     assert summary.measurement("success/weighted").low < 1.0
 
@@ -185,3 +185,25 @@ def test_a_difference_is_freed_of_the_verifiers_errors_beside_the_raw_one(run_of
 def test_no_difference_is_corrected_by_a_coin(run_of: Any) -> None:
     found = compare(run_of([False] * 40), run_of([True] * 40), error=(rate(0.6), rate(0.5)))
     assert not any(one.name.startswith("success_corrected") for one in found.differences)
+
+
+def test_few_pairs_that_differ_must_stand_in_the_exact_test(run_of: Any) -> None:
+    """Five of forty tasks gained, each of its own family: the bootstrap excludes 0, the exact test does not."""
+    before = run_of([False] * 40, families=40)
+    after = run_of([True] * 5 + [False] * 35, families=40, policy="q")
+    found = compare(before, after)
+    assert found.mcnemar.p_value == pytest.approx(0.0625)
+    assert found.low > 0
+    assert (found.winner, found.reliable) == (None, False)
+    assert any("the exact test calls that chance" in doubt for doubt in found.doubts)
+    many = compare(before, run_of([True] * 12 + [False] * 28, families=40, policy="q"))
+    assert many.winner == "candidate"
+
+
+def test_what_never_varies_and_is_no_rate_has_no_made_up_width(run_of: Any) -> None:
+    run = run_of([True, False] * 8, families=16)
+    run = msgspec.structs.replace(run, items=tuple(msgspec.structs.replace(i, num_tokens=0) for i in run.items))
+    tokens = summarise(run).measurement("tokens/weighted")
+    assert (tokens.value, tokens.low, tokens.high) == (0.0, 0.0, 0.0)
+    difference = compare(run, msgspec.structs.replace(run, id="q")).difference("tokens/weighted")
+    assert (difference.low, difference.high) == (0.0, 0.0)

@@ -109,6 +109,19 @@ def test_several_systems_give_a_study_an_order_and_a_plan(run_of: Any) -> None:
     assert found.least_agreement < 1
 
 
+def test_the_first_of_several_is_named_only_where_the_order_would_hold(run_of: Any) -> None:
+    def among(*rates: float) -> str | None:
+        runs = [
+            run_of(alternating(rate, str(n), 60, 4), repeats=4, policy=f"p{rate}", families=20)
+            for n, rate in enumerate(rates)
+        ]
+        return reliability(runs).winner
+
+    assert among(0.1, 0.5, 0.9) == "p0.9"
+    assert among(0.1, 0.69, 0.7) is None
+    assert reliability([run_of([True, False] * 10, repeats=2)]).winner is None
+
+
 def test_what_was_not_graded_everywhere_is_left_out_and_counted(run_of: Any) -> None:
     before = run_of([True, False] * 10, repeats=2)
     after = run_of([None, False] + [True, False] * 9, repeats=2, policy="q")

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from flightschool.errors import GateError, InputError
-from flightschool.evaluation import EvaluationRun, compare, evaluate, summarise
+from flightschool.evaluation import EvaluationRun, compare, evaluate, repeated, summarise
 from flightschool.perturbation import FaultProfile, profile
 from flightschool.protocols import World, WorldReply
 from flightschool.records import Attempt, Outcome, StratumShare, Suite, Task, ToolCall
@@ -196,3 +198,27 @@ def test_the_error_of_one_attempt_is_the_evaluations() -> None:
     environment = MiniatureEnvironment()
     with pytest.raises(LookupError, match="no name"):
         evaluate(whole_suite(environment), environment, Raising(), composition=OutcomeReward(), run="r")
+
+
+def test_pass_at_k_and_hat_k_of_a_run_by_hand(run_of: Any) -> None:
+    """Two strata; task 0 succeeds 3 of 4 times, task 1 never, tasks 2 and 3 always."""
+    marks = [True, True, True, False, *[False] * 4, *[True] * 8]
+    run = run_of(marks, repeats=4, families=4, strata=("a", "b"), weights={"a": 0.8, "b": 0.2})
+    found = repeated(run)
+    assert list(found) == ["pass@2", "pass^2", "pass@4", "pass^4"]
+    # tasks 0 and 2 are of "a", 1 and 3 of "b": .8 · mean(1, 1) + .2 · mean(0, 1); 1 − C(1, 2)/C(4, 2) = 1
+    assert found["pass@2"].value == pytest.approx(0.9)
+    assert found["pass^2"].value == pytest.approx(0.8 * (0.5 + 1) / 2 + 0.1)  # C(3, 2)/C(4, 2) = ½
+    assert found["pass^4"].value == pytest.approx(0.8 * 0.5 + 0.1)
+    assert found["pass^4"].low < 0.5 < found["pass^4"].high
+    assert repeated(run_of([True, False, True])) == {}
+    missing = run_of([True, None, True, True], repeats=2, families=2)
+    assert repeated(missing) == {}  # one task has two grades: no mean of one
+
+
+def test_one_stratum_of_independent_tasks_has_an_exact_interval(run_of: Any) -> None:
+    whole = summarise(run_of([True] * 5, families=5))
+    headline = whole.measurement("success/weighted")
+    assert "blaker" in headline.method
+    assert (headline.value, headline.high) == (1.0, 1.0)
+    assert headline.low == pytest.approx(0.5, abs=0.02)

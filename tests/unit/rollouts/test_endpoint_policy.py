@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flightschool.errors import InputError
-from flightschool.models import LoopbackServer, Reply, Retries, chat_reply
+from flightschool.models import ANTHROPIC, OPENAI, LoopbackServer, Reply, Retries, chat_reply, message_reply
 from flightschool.records import Attempt, EndReason, Outcome
 from flightschool.rollouts import EpisodeRunner, parse_policy, run_attempts
 from flightschool.rollouts.endpoint_policy import EndpointPolicy
@@ -20,10 +20,10 @@ ENVIRONMENT = MiniatureEnvironment()
 FAST = Retries(most_tries=2, first_pause_s=0.0, longest_pause_s=0.0)
 
 
-def attempted(respond: Callable[[dict[str, Any]], Reply]) -> Attempt:
+def attempted(respond: Callable[[dict[str, Any]], Reply], dialect: str = OPENAI) -> Attempt:
     task = ENVIRONMENT.task("copy-bolt-gear")
     with LoopbackServer(respond) as server:
-        policy = EndpointPolicy(server.reference(), retries=FAST)
+        policy = EndpointPolicy(server.reference(dialect=dialect), retries=FAST)
         runner = EpisodeRunner(ENVIRONMENT, OutcomeReward(), run="r")
         (attempt,) = run_attempts(runner, [task], policy, seed=0)
     return attempt
@@ -93,6 +93,40 @@ def test_a_request_refused_after_the_policy_has_spoken_is_the_policys() -> None:
 
 def test_the_grammar_knows_it() -> None:
     assert parse_policy("openai:http://127.0.0.1:9/v1#m", ENVIRONMENT).name == "openai:http://127.0.0.1:9/v1#m"
-    for wrong in ("openai:nowhere", "openai:http://127.0.0.1:9/v1", "anthropic:http://127.0.0.1:9#m"):
+    assert parse_policy("anthropic:http://127.0.0.1:9#m", ENVIRONMENT).name == "anthropic:http://127.0.0.1:9#m"
+    for wrong in ("openai:nowhere", "openai:http://127.0.0.1:9/v1", "anthropic:http://127.0.0.1:9", "anthropic:"):
         with pytest.raises(InputError):
             parse_policy(wrong, ENVIRONMENT)
+
+
+def test_a_vendors_key_is_wanted_from_its_own_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    with pytest.raises(InputError, match="ANTHROPIC_API_KEY"):
+        parse_policy("anthropic:https://api.example.org#m", ENVIRONMENT)
+
+
+def test_a_model_of_the_other_dialect_solves_the_task() -> None:
+    """Reads the price, writes it, says it is done: in Anthropic's format, through the whole runner."""
+
+    def pilot(body: dict[str, Any]) -> Reply:
+        turn = sum(message["role"] == "assistant" for message in body["messages"])
+        assert {tool["name"] for tool in body["tools"]} == {"get_price", "set_price", "decline"}
+        if turn == 0:
+            return message_reply("", ("t1", "get_price", {"item": "gear"}))
+        (result,) = body["messages"][-1]["content"]
+        if turn == 1:
+            assert (result["type"], result["tool_use_id"]) == ("tool_result", "t1")
+            return message_reply(
+                "", ("t2", "set_price", {"item": "bolt", "price": json.loads(result["content"])["price"]})
+            )
+        return message_reply("Done.")
+
+    attempt = attempted(pilot, ANTHROPIC)
+    assert attempt.reward is not None
+    assert attempt.reward.success
+    assert attempt.num_completion_tokens == 3
+    cut = attempted(lambda _: message_reply("On and on and", stop="max_tokens"), ANTHROPIC)
+    assert (cut.reason, cut.outcome) == (EndReason.TRUNCATED, Outcome.POLICY_FAILURE)
+    broken = attempted(lambda _: Reply({"type": "error"}, status=529), ANTHROPIC)
+    assert (broken.reason, broken.outcome) == (EndReason.ENGINE_ERROR, Outcome.INFRA_FAILURE)

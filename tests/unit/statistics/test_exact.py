@@ -120,3 +120,13 @@ def test_no_proportion(k: int, n: int) -> None:
 def test_rates_only() -> None:
     with pytest.raises(InputError, match=r"0\.\.1"):
         korn_graubard([2.0, 0.5], ["a", "b"])
+
+
+def test_weights_cost_effective_items() -> None:
+    """By hand: weights ½, ⅙, ⅙, ⅙ are worth 1 / (¼ + 3/36) = 3 items; every item is its own cluster."""
+    values, clusters = [1.0, 0.0, 1.0, 1.0], ["a", "b", "c", "d"]
+    found = korn_graubard(values, clusters, weights=[3, 1, 1, 1])
+    assert found.value == pytest.approx(5 / 6)
+    assert "3.0 effective items" in found.method
+    assert (found.low, found.high) == pytest.approx(clopper_pearson(2.5, 3.0))
+    assert korn_graubard(values, clusters, weights=[2, 2, 2, 2]) == korn_graubard(values, clusters)

@@ -24,8 +24,8 @@ from flightschool.sandbox import NativeProvider, best_provider
 __all__ = ["ReadPass", "audit_folders", "read_only_audit", "unreadable_audit"]
 
 SIDE_BY_SIDE: Final = 4
-"""Folders that are examined at the same time, so that a slow one does not hold up the next; the sandboxes of all of them
-share one bound."""
+"""Folders that are examined at the same time, so that a slow one does not hold up the next; the sandboxes of all of
+them share one bound."""
 ReadPass: TypeAlias = Callable[[TerminalTask], StaticPass]
 """The static pass."""
 

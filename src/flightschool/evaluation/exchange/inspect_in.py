@@ -59,7 +59,7 @@ def read_inspect_log(
         tables = [(sample.get("metadata") or {}).get(KEY, {}).get("item") for sample in samples]
         return InspectLog(run=rebuilt(own, tables, str(path)))
     if isinstance(own, dict) and "suite_digest" in own:
-        return _flown_there(own, samples, run_id, suite, environment, path)
+        return _flown_there(header, samples, run_id, suite, environment, path)
     return InspectLog(run=_foreign(header, samples, run_id, score, path))
 
 
@@ -67,13 +67,14 @@ def read_inspect_log(
 
 
 def _flown_there(
-    own: dict[str, Any],
+    header: dict[str, Any],
     samples: list[dict[str, Any]],
     run_id: str,
     suite: Suite | None,
     environment: Environment | None,
     path: Path,
 ) -> InspectLog:
+    own = header["metadata"][KEY]
     if suite is None or environment is None or own["suite_digest"] != suite.digest:
         raise GateError(
             f"the log was made with suite {own.get('suite')!r}" + (" as it was before" if suite is not None else ""),
@@ -96,7 +97,7 @@ def _flown_there(
         suite_digest=suite.digest,
         environment=environment.name,
         environment_digest=environment.digest,
-        policy=str(own.get("policy", "inspect")),
+        policy=f"inspect:{header.get('model') or 'unknown'}",
         noise=str(own.get("noise", "clean")),
         noise_digest=str(own.get("noise_digest", "")),
         composition_digest=str(own.get("composition_digest", "")),

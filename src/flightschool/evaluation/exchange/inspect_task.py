@@ -1,6 +1,7 @@
-"""A frozen suite as an Inspect task: ``inspect eval …/inspect_task.py -T suite=checkride --model …``.
+"""A frozen suite as an Inspect task: ``inspect eval flightschool/flightschool_suite -T suite=checkride --model …``.
 
-Run by Inspect, in an environment that has both packages, inside the workspace (or ``-T workspace=FOLDER``). Everything
+Run by Inspect, in an environment that has both packages, inside the workspace (or ``-T workspace=FOLDER``; Inspect
+loads a task from the folder of its file, so relative folders are those of the shell). Everything
 but the model is ours and as frozen: tasks, worlds, tools, permissions, weather, limits, grading. Inspect brings models,
 concurrency, retries and its viewer. ``flightschool eval import LOG --suite S`` takes the log back and judges every
 attempt again.
@@ -9,6 +10,7 @@ attempt again.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,11 @@ from inspect_ai.scorer import Score, accuracy, scorer, stderr
 from inspect_ai.solver import solver
 from inspect_ai.tool import ToolCall as InspectCall
 from inspect_ai.tool import ToolInfo, ToolParams
+from inspect_ai.util import LimitExceededError
 
 from flightschool.digest import derive_seed
 from flightschool.environments import load_environment
+from flightschool.errors import StoreError
 from flightschool.evaluation import RunRules, load_design, load_suite, require_design
 from flightschool.evaluation.exchange.own import KEY
 from flightschool.evaluation.limiting import LimitedPolicy
@@ -51,7 +55,7 @@ def flightschool_suite(
     suite: str = "checkride", workspace: str = ".", perturb: str = "clean", repeats: int = 1, seed: int = 0
 ) -> Any:
     """The suite as it was frozen. Raises what ``load_suite`` and ``require_design`` raise."""
-    with Workspace.find(Path(workspace)) as space:
+    with _workspace(workspace) as space:
         named = space.store.get("suite", suite, Suite)
         world = served(space.store, load_environment(named.environment, space))
         frozen = load_suite(space.store, suite, world)
@@ -85,6 +89,14 @@ def flightschool_suite(
     )
 
 
+def _workspace(folder: str) -> Workspace:
+    """Inspect changes into the folder of a task's file before it loads it; the shell's folder still stands in PWD."""
+    try:
+        return Workspace.find(Path(folder))
+    except StoreError:
+        return Workspace.find(Path(os.environ.get("PWD", ".")) / folder)
+
+
 @solver  # type: ignore[untyped-decorator, unused-ignore]
 def _fly(world: Environment, suite: Suite, reward: OutcomeReward, weather: Any, rules: RunRules, seed: int) -> Any:
     runner = EpisodeRunner(world, reward, run="inspect")
@@ -103,9 +115,9 @@ def _fly(world: Environment, suite: Suite, reward: OutcomeReward, weather: Any, 
             seed=derive_seed("evaluation", suite.digest, seed, one.id, state.epoch - 1),
             weather_profile=weather,
         )
+        state.metadata = {**state.metadata, KEY: {"attempt": msgspec.to_builtins(attempt)}}
         if attempt.outcome is Outcome.INFRA_FAILURE:
             raise RuntimeError(f"{attempt.reason}: {attempt.detail}")  # an error of the sample, never a 0
-        state.metadata = {**state.metadata, KEY: {"attempt": msgspec.to_builtins(attempt)}}
         state.messages = [_to_inspect(message) for message in attempt.messages]
         state.completed = True
         return state
@@ -144,6 +156,7 @@ class _Endpoint:
         self.generation_ms = 0.0
         self.usage = TokenUse(num_prompt_tokens=0, num_completion_tokens=0)
         self._model = model
+        self._turns = 0
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Message:
         """The next message. Raises ``EpisodeEndError`` when the model cannot be reached."""
@@ -156,18 +169,30 @@ class _Endpoint:
         ]
         try:
             output = await self._model.generate(asked, tools=shown)
-        except (OSError, RuntimeError) as error:
+        except LimitExceededError:  # Inspect's own limits end the sample, as it tells
+            raise
+        except Exception as error:  # every provider raises the errors of its own client
             raise EpisodeEndError(EndReason.ENGINE_ERROR, f"{type(error).__name__}: {error}") from error
         if output.usage is not None:
             self.usage = TokenUse(
                 num_prompt_tokens=self.usage.num_prompt_tokens + output.usage.input_tokens,
                 num_completion_tokens=self.usage.num_completion_tokens + output.usage.output_tokens,
             )
+        self._refuse_cut(output)
         said = output.message
         calls = tuple(
             ToolCall(id=call.id, name=call.function, arguments=dict(call.arguments)) for call in said.tool_calls or ()
         )
         return Message(role="assistant", content=said.text, tool_calls=calls)
+
+    def _refuse_cut(self, output: Any) -> None:
+        """Inspect hands on refusals and cut answers as text; who could have caused them is as in ``EndpointPolicy``."""
+        self._turns += 1
+        if output.error or output.stop_reason == "model_length":
+            reason = EndReason.CONTEXT_FULL if self._turns > 1 else EndReason.ENGINE_ERROR
+            raise EpisodeEndError(reason, str(output.error or output.stop_reason))
+        if output.stop_reason == "max_tokens":
+            raise EpisodeEndError(EndReason.TRUNCATED, f"turn {self._turns} was cut at its limit of tokens")
 
     def spans(self) -> tuple[()]:
         """None: tokens of foreign models are not known."""

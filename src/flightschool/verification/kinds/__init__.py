@@ -37,7 +37,7 @@ from flightschool.verification.kinds.command import COMMAND
 from flightschool.verification.kinds.diff import DIFF
 from flightschool.verification.kinds.file import FILE
 from flightschool.verification.kinds.json_value import JSON_VALUE
-from flightschool.verification.kinds.judge import JUDGE
+from flightschool.verification.kinds.llm_judge import JUDGE
 from flightschool.verification.kinds.milestones import MILESTONES, MINEFIELDS
 from flightschool.verification.kinds.panel import PANEL
 from flightschool.verification.kinds.sql import SQL
