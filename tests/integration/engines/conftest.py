@@ -12,7 +12,7 @@ from flightschool.engines.tokenizer import ChatTokenizer
 @pytest.fixture
 def tiny_model(tmp_path: Path) -> Path:
     config = TransformerConfig(
-        vocab=300, hidden=16, intermediate=16, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8
+        vocab=1024, hidden=16, intermediate=16, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8
     )
     tokenizer = ChatTokenizer.from_folder(Path(load_model.__code__.co_filename).parent / "tiny")
     save_model(Transformer(config).initialise(0), tmp_path / "model", tokenizer=tokenizer)

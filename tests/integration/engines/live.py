@@ -29,7 +29,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running(
-    command: Sequence[str], settings: Mapping[str, str], wire: Wire, log: Path, limit_s: float = 300.0
+    command: Sequence[str], settings: Mapping[str, str], wire: Wire, log: Path, limit_s: float = 900.0
 ) -> Iterator[None]:
     """A server, from the moment it is healthy until the end of the block."""
     with log.open("wb") as stream:

@@ -331,7 +331,6 @@ async def test_check_sums_of_nothing_say_nothing(
         sums = {"embed": "1", "layer": hashlib.sha256().hexdigest(), "dp0:lm_head.weight": "2"}
         monkeypatch.setattr(fake, "checksums", lambda: sums)
         engine = client(fake, folder)
-        await engine.connect()
         for step in (0, 1):
             await engine.load_weights(version(step), dict(make_loaded(step).model.named_parameters()))
         assert (await engine.generate(ask())).versions[0].step == 1
@@ -363,7 +362,7 @@ def test_an_untied_copy_is_the_same_model(folder: Path, tmp_path: Path) -> None:
 
 
 async def test_an_untied_server_is_published_to_untied(
-    folder: Path, tmp_path: Path, make_loaded: Callable[..., LoadedModel], monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, make_loaded: Callable[..., LoadedModel]
 ) -> None:
     untied_copy(folder, tmp_path / "untied")
     async with VllmFake(load_model(tmp_path / "untied")) as fake:

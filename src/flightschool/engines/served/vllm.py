@@ -116,10 +116,11 @@ class VllmWire:
         """Label and check sums, as far as the server knows them."""
         sums = (await _perhaps(http, "POST", "/weight_checker", {"action": "checksum"})).get("checksums")
         known = {str(name): str(value) for name, value in sums.items()} if isinstance(sums, dict) else {}
-        if (
-            _SUM_OF_NOTHING in known.values()
-        ):  # packed layers (CPU builds) have no bytes to sum: it tells nothing of them
-            known = {}
+        self.untied = any(name.endswith("lm_head.weight") for name in known)
+        if _SUM_OF_NOTHING not in known.values():
+            return await self.label(http), known
+        if not self.untied:
+            raise self._stale_head()
         return await self.label(http), {}  # packed layers have no bytes to sum
 
     def _stale_head(self) -> InputError:
