@@ -135,7 +135,7 @@ def test_a_memory_bomb_is_ended(native: Place, kind: str) -> None:
 @pytest.mark.slow
 def test_the_host_s_memory_never_falls_by_more_than_what_is_declared(native: Place) -> None:
     """Eight processes fill as fast as they can. What other programs take meanwhile only ever adds to what is seen to
-    fall, so one look of a dozen that stays within the bound shows it; all of them pass it where nothing keeps it.
+    fall, so one look of a dozen that stays within the bound shows it.
     """
     limits = Limits(memory_bytes=128 * MIB, pids=32)
     script = "import os\nfor _ in range(3): os.fork()\ndata = []\nwhile True: data.append(os.urandom(1 << 12) * 256)"
