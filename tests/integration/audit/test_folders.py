@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from flightschool.cli import main
+from flightschool.cli.references import workspace_if_any
+from flightschool.governance import AuditLog, overrides
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -78,7 +80,12 @@ def test_only_what_passed_the_gate_is_listed_for_trainers(kit: Any, tmp_path: Pa
     listed = json.loads(Path("list.json").read_text())
     assert {one["id"]: one["verdict"] for one in listed["tasks"]} == {"presence": "exploitable", "sum": "sound"}
     assert (listed["override"]["reason"], listed["override"]["tasks"]) == ("a look", ["presence"])
-    assert "presence (exploitable)" in json.dumps(told(["log", "export"]))
+    space = workspace_if_any()
+    assert space is not None
+    with space:
+        (written,) = overrides(AuditLog(space.store))
+    assert (written.gate, written.reason) == ("audit", "a look")
+    assert "presence (exploitable)" in written.subject
     Path("list.json").unlink()
     kit.write(tmp_path / "other/presence", kit.flawed["presence"].files)
     code, found = told(["audit", "../other", "--repeats", "2", "--admit", "list.json"])
