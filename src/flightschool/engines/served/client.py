@@ -88,7 +88,7 @@ class ServedEngine(EngineBase):
         self._running: dict[str, Running] = {}
         self._salts: dict[str, int] = {}
         self._sums: Mapping[str, str] = {}
-        self._labelled = False
+        self._labelled = self._looked = False
         self._published = ""  # digest of the weights that were loaded last
         self._folder: Path | None = None  # of the weights that were loaded last
         self._doubt = False  # whether the server may have lost them
@@ -251,6 +251,8 @@ class ServedEngine(EngineBase):
                 mend="open it with an exporter",
             )
         self._exporter.check(state)
+        if not self._looked:
+            await self._look()
         folder = await asyncio.to_thread(self._exporter.write, version, state)
         await self.load_folder(version, folder, keep_cache=keep_cache)
         self._exporter.prune()
@@ -361,7 +363,12 @@ class ServedEngine(EngineBase):
                 expected=f"a server for sequences of {self._max_context} tokens",
                 mend="lower training.max_context, or start the server with a longer context",
             )
+        await self._look()
+
+    async def _look(self) -> None:
+        """Note what is served before anything was published: it decides how weights are written."""
         _, self._sums = await self.wire.served(self._http())
+        self._looked = True
         if self._exporter is not None and self.wire.untied:
             self._exporter.untie()
 
