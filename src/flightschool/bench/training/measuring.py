@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -258,37 +258,44 @@ def bench_training(
     if unknown:
         raise InputError(f"no part {unknown[0]!r}", where="parts", expected=", ".join(PARTS), mend="correct it")
     started = time.perf_counter()
-    reasons: dict[str, str] = {}
-    failed = False
+    chosen = plan or (QUICK if quick else FULL)
+    chosen = msgspec.structs.replace(
+        chosen, measured_steps=steps or chosen.measured_steps, repeats=repeats or chosen.repeats
+    )
+    asked = {part: "" if part in parts else "left out: --parts" for part in PARTS}
+    if quick:
+        asked |= {part: asked[part] or "left out: --quick" for part in _NOT_QUICK}
     with tempfile.TemporaryDirectory(prefix="flightschool-training-", dir=scratch) as folder:
-        chosen = plan or (QUICK if quick else FULL)
-        chosen = msgspec.structs.replace(
-            chosen, measured_steps=steps or chosen.measured_steps, repeats=repeats or chosen.repeats
-        )
         bench = _Bench(chosen, model or _default_model(), Path(folder), tell)
-        no_peer = "left out: --no-peer"
-        if peer and {"tokens", "multi", "wall"} & set(parts):
-            try:
-                bench.python = peer_python(tell)
-            except FlightschoolError as error:
-                no_peer, failed = str(error), True
-        for part in PARTS:
-            if part not in parts or (quick and part in _NOT_QUICK):
-                reasons |= dict.fromkeys(_KEYS[part], "left out: --quick" if part in parts else "left out: --parts")
-                continue
-            try:
-                getattr(bench, part)()
-            except FlightschoolError as error:
-                tell(f"{part}: {error}")
-                reasons |= dict.fromkeys(_KEYS[part], str(error))
-                failed = True
-    for key in (key for keys in _KEYS.values() for key in keys):
-        if bench.fields.get(key) is None and key not in reasons:
-            reasons[key] = no_peer if key.startswith("trl_") else "needs the part kernels"
+        reasons, failed = _fly(bench, asked, peer=peer)
     targets = _targets(bench.fields)
     measured = {**bench.fields, "reasons": reasons, "others": bench.others, "quick": quick}
     met = all_met(targets) and not failed
     return TrainingBench(**measured, wall_s=time.perf_counter() - started, targets=targets, met=met)  # type: ignore[arg-type]
+
+
+def _fly(bench: _Bench, asked: Mapping[str, str], *, peer: bool) -> tuple[dict[str, str], bool]:
+    """Measure the parts that no reason is given against; why keys are null, and whether anything failed."""
+    reasons: dict[str, str] = {}
+    no_peer, failed = "left out: --no-peer", False
+    if peer and not all(asked[part] for part in ("tokens", "multi", "wall")):
+        try:
+            bench.python = peer_python(bench.tell)
+        except FlightschoolError as error:
+            no_peer, failed = str(error), True
+    for part, reason in asked.items():
+        try:
+            if not reason:
+                getattr(bench, part)()
+        except FlightschoolError as error:
+            bench.tell(f"{part}: {error}")
+            reason, failed = str(error), True
+        if reason:
+            reasons |= dict.fromkeys(_KEYS[part], reason)
+    for key in (key for keys in _KEYS.values() for key in keys):
+        if bench.fields.get(key) is None and key not in reasons:
+            reasons[key] = no_peer if key.startswith("trl_") else "needs the part kernels"
+    return reasons, failed
 
 
 def _default_model() -> Path:

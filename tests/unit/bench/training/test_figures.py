@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from flightschool.bench.training.limits import Limits, bound_tokens_per_s
 from flightschool.bench.training.measuring import bench_training
 from flightschool.bench.training.overlap import Flown, draw_together
 from flightschool.bench.training.workload import Side, StepFigures
-from flightschool.errors import InputError
+from flightschool.engines.catalogue import tiny_folder
+from flightschool.errors import InfrastructureError, InputError
 
 
 def step(wall_s: float, tokens: int, success: float = 0.0, **fields: Any) -> StepFigures:
@@ -101,6 +103,33 @@ def test_a_lost_reward_is_not_equal() -> None:
     many = tuple(0.5 + 0.01 * (n % 2) for n in range(20))
     few = tuple(0.4 + 0.01 * (n % 2) for n in range(20))
     assert not draw_together(flown(30.0, 20.0, few), flown(50.0, 20.0, many), flown(45.0, 10.0, many)).equal_reward
+
+
+def test_what_is_left_out_says_so() -> None:
+    found = bench_training(parts=(), peer=False, model=Path("anything"))
+    assert set(found.reasons.values()) == {"left out: --parts"}
+    assert found.met
+    assert bench_training(parts=(), peer=False, quick=True, model=Path("x")).reasons["ess"] == "left out: --parts"
+
+
+def test_a_part_that_fails_leaves_its_reason_and_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(*_: object) -> Path:
+        raise InfrastructureError("the peer cannot be installed", mend="get a network")
+
+    asked: list[object] = []
+
+    def no_race(work: object, scratch: Path, python: Path | None, **_: object) -> None:
+        asked.append(python)
+        raise InfrastructureError("ours did not reach the goal")
+
+    monkeypatch.setattr("flightschool.bench.training.measuring.peer_python", no_network)
+    monkeypatch.setattr("flightschool.bench.training.measuring.race", no_race)
+    found = bench_training(parts=("wall",), model=tiny_folder())
+    assert asked == [None]
+    assert found.trl_ratio_wall is None
+    assert "did not reach the goal" in found.reasons["trl_ratio_wall"]
+    assert found.reasons["trl_ratio_tokens"] == "left out: --parts"
+    assert not found.met
 
 
 def test_an_unknown_part_is_refused() -> None:
