@@ -102,7 +102,7 @@ def compare(
         comparison, looks = found.comparison, early_told(found)
     else:
         comparison, rates = _compared(suite, baseline, candidate, asked, error)
-    _tell_comparison(comparison)
+    _tell_comparison(comparison, 1 - (error / 2 if early else error))
     if rates is not None:
         output.say(_told_error(comparison, rates))
     output.finish(
@@ -179,7 +179,7 @@ def _told_error(comparison: Comparison, known: KnownError) -> str:
     return told + f"freed of that, success differs by {found.diff:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
 
 
-def _tell_comparison(comparison: Comparison) -> None:
+def _tell_comparison(comparison: Comparison, level: float) -> None:
     rows: Sequence[tuple[object, ...]] = [
         (
             d.name,
@@ -194,7 +194,7 @@ def _tell_comparison(comparison: Comparison) -> None:
     ]
     output.table(
         f"{comparison.candidate} - {comparison.baseline} on {comparison.suite} ({comparison.noise})",
-        ("metric", "#baseline", "#candidate", "#difference", "95 %", "better"),
+        ("metric", "#baseline", "#candidate", "#difference", f"{100 * level:.4g} %", "better"),
         rows,
     )
     judged = "reliable" if comparison.reliable else f"NOT reliable ({'; '.join(comparison.doubts)}): no winner"
