@@ -61,6 +61,7 @@ def counter(python: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(20)
+        process.stdout.close()
 
 
 def published_rows(python: str) -> Path:
