@@ -104,8 +104,8 @@ def test_a_taskset_and_rows_are_written_without_the_sealed_side(run: Any, tmp_pa
     assert written["files"] == [
         "README.md",
         "desk_taskset/__init__.py",
-        "desk_taskset/taskset.py",
         "desk_taskset/tasks.jsonl",
+        "desk_taskset/taskset.py",
         "pyproject.toml",
     ]
     compile((package / "taskset.py").read_text(encoding="utf-8"), "taskset.py", "exec")
