@@ -19,6 +19,7 @@ import zstandard
 
 from flightschool.digest import digest as content_digest
 from flightschool.errors import InputError, NotFoundError, StoreError
+from flightschool.store.packing import compress, pack
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
@@ -180,7 +181,7 @@ class SqlStore:
         with self._transaction() as connection:
             known = connection.execute(self._statements.has_blob, {"digest": digest}).first() is not None
         if not known:
-            row = {"digest": digest, "payload": _compress(data)}
+            row = {"digest": digest, "payload": compress(data)}
             with self._transaction() as connection:
                 connection.execute(self._statements.put_blob, row)
         return digest
@@ -278,9 +279,4 @@ def _row(kind: str, key: str, record: msgspec.Struct) -> dict[str, Any]:
                 expected="printable text, not empty",
                 mend=f"choose another {name}",
             )
-    return {"kind": kind, "key": key, "payload": _compress(msgspec.msgpack.encode(record))}
-
-
-def _compress(data: bytes) -> bytes:
-    # Compressors are not safe to share between threads and cheap to make.
-    return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(data)
+    return {"kind": kind, "key": key, "payload": pack(record)}
