@@ -88,6 +88,7 @@ def _evidence(evidence: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str,
     """The evidence, and the command line that plays it again."""
     place = shlex.quote(row["path"])
     if evidence.get("script"):
+        place = place if "/" in place else f"./{place}"  # without a slash it would be a name
         return evidence["script"], f"flightschool rollout {place} --policy script:evidence.sh -n 1"
     if evidence.get("actions"):
         text = json.dumps({"tasks": {row["id"]: evidence["actions"]}}, indent=1, ensure_ascii=False)

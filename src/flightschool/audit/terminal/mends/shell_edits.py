@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from flightschool.audit.terminal.mends.draft import Draft
@@ -130,6 +131,11 @@ def end_with_verdict(draft: Draft) -> list[AppliedMend]:
     return applied
 
 
+_SYSTEM_FIRST: Final = "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH\n"
+_OWN_PATH: Final = re.compile(r"(?:export\s+)?PATH=\S+\s*\n")
+"""A line that sets the search path and does nothing else: the system's folders come first again behind it."""
+
+
 def pin_starts(draft: Draft) -> list[AppliedMend]:
     """Fix PATH, keep the working directory out of ``sys.path``, and give pytest its settings."""
     applied: list[AppliedMend] = []
@@ -141,7 +147,7 @@ def pin_starts(draft: Draft) -> list[AppliedMend]:
             continue
         head = ""
         if "path-trojan" in told:
-            head += "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH\n"
+            head += _SYSTEM_FIRST
         by_folder = any(found.path.rpartition("/")[0] == case.trust.workdir for found in case.live.imports)
         if "interpreter-startup" in told and not by_folder:
             # Read by Python 3.11 and later, ignored by earlier ones.
@@ -149,6 +155,8 @@ def pin_starts(draft: Draft) -> list[AppliedMend]:
         lines = draft.lines(script)
         if "pytest-hook" in told:
             _pin_pytest(case, lines, script)
+        if "path-trojan" in told:
+            lines = [more for line in lines for more in ((line, _SYSTEM_FIRST) if _OWN_PATH.match(line) else (line,))]
         if head:
             _head(lines, head)
         text = "".join(lines)
