@@ -64,6 +64,7 @@ def test_the_same_as_an_ordinary_user(
 
     def work() -> None:
         results = run(parent, "oracle", num=len(kit.sound))
+        assert not [found for found in results if isinstance(found, UnreadableTask)], results
         told = {r.attempt.task: (r.attempt.outcome.value, r.attempt.detail, r.attempt.reward) for r in results}
         assert len(told) == len(kit.sound)
         for name, (outcome, detail, reward) in told.items():
