@@ -32,7 +32,7 @@ NEEDED = (
     "openai==2.44.0", "fastapi", "uvicorn", "httptools", "uvloop", "hydra-core", "omegaconf", "rich", "aiohttp>=3.14",
     "anyio>=4.15", "itsdangerous", "orjson>=3.11.6", "requests", "psutil", "yappi", "devtools", "jinja2",
     "mcp>=1.28.1,<2", "python-multipart", "tqdm", "packaging", "PyJWT", "GitPython", "anthropic<=0.109.2", "ray>=2.58",
-    "scipy", "datasets", "sqlparse", "pandas", "pydot",
+    "scipy", "datasets", "sqlparse", "pandas", "pydot", "wandb",
 )  # fmt: skip
 
 
