@@ -21,7 +21,7 @@ class Many(Record, frozen=True, kw_only=True):
     id: str
     items: tuple[Item, ...]
     numbers: list[int]
-    notes: dict[str, int] = {}
+    notes: dict[str, int]
     rest: str = ""
 
 
