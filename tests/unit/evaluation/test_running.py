@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import pytest
@@ -54,6 +55,20 @@ def measure(
         seed=seed,
         weather_profile=weather,
     )
+
+
+def test_a_result_is_never_written_out_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop's end wrote out the whole result for nobody, which doubled the memory of large evaluations."""
+    written = []
+
+    def note(writer: reprlib.Repr, value: object, level: int) -> str:
+        written.append(type(value))
+        return "…"
+
+    monkeypatch.setattr(reprlib.Repr, "repr_instance", note)
+    environment = MiniatureEnvironment()
+    assert measure(environment, OraclePolicy(environment)).items
+    assert EvaluationRun not in written
 
 
 def test_the_oracle_succeeds_everywhere_and_doing_nothing_nowhere() -> None:
