@@ -240,9 +240,9 @@ static void close_box(long long number) {
     reply_gone(number);
 }
 
-/* The kernel counts a reaped process out of its group a moment later. */
+/* The kernel counts a reaped process out of its group a moment later, on a busy machine seconds later. */
 static void remove_group(const char *group) {
-    for (int tries = 0; rmdir(group) && errno == EBUSY && tries < 500; tries++) usleep(2000);
+    for (int tries = 0; rmdir(group) && errno == EBUSY && tries < 5000; tries++) usleep(2000);
 }
 
 static void end_all(void) {
@@ -255,7 +255,7 @@ static void end_all(void) {
         char *slash = box->group ? strrchr(box->group, '/') : NULL;
         if (!slash) continue;
         *slash = 0;
-        rmdir(box->group); /* the caller's own, once it holds no other: then it needs no patience */
+        remove_group(box->group); /* the caller's own; for the next box it is gone already */
     }
     _exit(0);
 }

@@ -158,7 +158,7 @@ class _Launcher:
         for box in self._boxes.values():  # where the caller was killed nobody else would
             _remove_group(box.group)
         for box in self._boxes.values():
-            _remove_group(os.path.dirname(box.group), 0.0)  # noqa: PTH120 - the caller's own, once it holds no other
+            _remove_group(os.path.dirname(box.group))  # noqa: PTH120 - the caller's own; for the next box it is gone already
 
 
 def _put_into_group(group: str, pid: int) -> None:
@@ -169,8 +169,8 @@ def _put_into_group(group: str, pid: int) -> None:
         os.close(fd)
 
 
-def _remove_group(group: str, patience_s: float = 1.0) -> None:
-    """The kernel counts a reaped process out of its group a moment later."""
+def _remove_group(group: str, patience_s: float = 10.0) -> None:
+    """The kernel counts a reaped process out of its group a moment later, on a busy machine seconds later."""
     end = time.monotonic() + patience_s
     while group:
         try:
