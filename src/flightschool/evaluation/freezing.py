@@ -134,7 +134,7 @@ def _shares(tasks: Sequence[Task], weights: Mapping[str, float], traffic: Mappin
     missing = [stratum for stratum in present if stratum not in weights]
     wrong = [stratum for stratum, weight in weights.items() if not (math.isfinite(weight) and weight >= 0)]
     unknown = [stratum for stratum in weights if stratum not in present and stratum not in traffic]
-    total = sum(weights.get(stratum, 0.0) for stratum in present)
+    total = math.fsum(weights.get(stratum, 0.0) for stratum in present)
     if missing or wrong or unknown or total <= 0:
         problem = (
             f"no weight for stratum {missing[0]!r}"

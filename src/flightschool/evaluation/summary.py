@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -159,7 +160,7 @@ def repeated(run: EvaluationRun, *, seed: int = 0, level: float = 0.95) -> dict[
 def present_shares(members: Sequence[TaskValue], weights: Mapping[str, float]) -> dict[str, float]:
     """Shares of the strata that have members, scaled to sum to 1."""
     present = {member.stratum for member in members}
-    total = sum(weights[stratum] for stratum in present)
+    total = math.fsum(weights[stratum] for stratum in present)
     if total == 0:  # traffic never meets these strata; each item then counts the same
         return {stratum: sum(m.stratum == stratum for m in members) / len(members) for stratum in sorted(present)}
     return {stratum: weights[stratum] / total for stratum in sorted(present)}

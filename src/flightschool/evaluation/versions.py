@@ -238,8 +238,8 @@ def _eased(run: EvaluationRun, anchors: Sequence[str]) -> tuple[float, float]:
 def _whole(values: Sequence[TaskValue], run: EvaluationRun) -> float:
     """Success weighted by traffic."""
     sizes = Counter(value.stratum for value in values)
-    total = sum(run.weights[name] for name in sizes) or 1.0
-    return sum(run.weights[value.stratum] / total / sizes[value.stratum] * value.value for value in values)
+    total = math.fsum(run.weights[name] for name in sizes) or 1.0
+    return math.fsum(run.weights[value.stratum] / total / sizes[value.stratum] * value.value for value in values)
 
 
 def _jackknife(values: Sequence[TaskValue], statistic: Callable[[Sequence[TaskValue]], float]) -> float:

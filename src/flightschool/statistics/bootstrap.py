@@ -184,6 +184,7 @@ def _estimate(
         f", {names} collapsed" for names in collapsed
     )
     smallest, largest = min(min(c.values) for c in used), max(max(c.values) for c in used)
+    value = min(max(value, smallest), largest)  # shares sum to 1 but for rounding
     if smallest == largest:
         scores = (0.0, 1.0) if smallest >= 0 and largest <= 1 else None
         low, high = _without_variation(value, num_clusters, bounds or scores, level)

@@ -88,6 +88,8 @@ class Dispatcher:
         """Ordinal → place → attempt of a group that is not finished yet."""
         self._source, self._make_group = source, make_group
         self._queue, self._journal, self._meter = queue, journal, meter
+        for ordinal, kept in recovery.kept.items():
+            queue.expect(ordinal, oldest_version(kept, recovery.step))
         self._incidents, self._wake = incidents, wake
         self._workers: set[asyncio.Task[None]] = set()
         self._closing = False

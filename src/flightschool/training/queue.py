@@ -4,9 +4,11 @@ Staleness of a gradient = trainer version just before the step that applies it �
 from ``v`` to ``v + 1`` is *held* while some running or waiting group could then be applied with more than ``S``: its
 earliest step would be the next one, from ``v + 1``, so
 
-    step allowed  ⇔  v + 1 − oldest(g) ≤ S  for every running or waiting group g,
+    step allowed  ⇔  v + 1 − oldest(g) ≤ S  for every running, waiting or expected group g,
 
-where ``oldest`` of a running group is the version it was admitted under (its tokens can only be newer). While a step is
+where ``oldest`` of a running group is the version it was admitted under (its tokens can only be newer). After a crash,
+groups that were half made are *expected*: there may be no room to admit them at once, and their attempts grow old all
+the same. While a step is
 held, finished groups go on being accumulated into it: nothing is discarded, so neither long nor short episodes are
 favoured, and nothing older than ``S`` trains. The price is that steps can be larger than ``groups_per_step``. The rule
 itself is ``staleness.HoldRule``, the object that ``bench staleness`` simulates; here are the accounts that it decides
@@ -52,6 +54,8 @@ class SampleQueue:
         """The trainer's version."""
         self.running: dict[int, int] = {}
         """Ordinal of each running group → version it was admitted under."""
+        self.expected: dict[int, int] = {}
+        """Ordinal of each group that will go on with attempts it has → version of the oldest token of them."""
         self.waiting: list[Waiting] = []
         self.num_gradient = 0
         """Groups accumulated for the coming step."""
@@ -69,8 +73,13 @@ class SampleQueue:
             return max(0, self._num_missing()) if idle else 0
         return self._rule.num_to_admit(self._accounts())
 
+    def expect(self, ordinal: int, version: int) -> None:
+        """A group that has attempts of this ``version`` will be admitted: until then no step may make them too old."""
+        self.expected[ordinal] = version
+
     def admit(self, ordinal: int, version: int) -> None:
         """A group starts under the engine's ``version``."""
+        self.expected.pop(ordinal, None)
         self.running[ordinal] = version
 
     def offer(self, ordinal: int, group: EpisodeGroup) -> None:
@@ -105,6 +114,7 @@ class SampleQueue:
             version=self.version,
             running=tuple(self.running.values()),
             waiting=tuple(item.oldest for item in self.waiting),
+            expected=tuple(self.expected.values()),
         )
 
     def stepped(self, version: int) -> None:

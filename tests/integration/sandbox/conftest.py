@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread  # noqa: F401 - asyncio imports it late, when an ordinary user may not read where it lies
 import functools
 import os
 import shutil

@@ -208,6 +208,50 @@ def test_a_killed_caller_leaves_no_group(any_native: Place, real_groups: Callabl
         assert not base.exists()
 
 
+def test_groups_of_sandboxes_that_died_before_their_caller_go_with_it(
+    any_native: Place, real_groups: Callable[[], ControlGroups]
+) -> None:
+    """A sandbox sees that its caller is gone, and may end before the launcher knows."""
+    if any_native.dropped or os.geteuid() != 0:
+        pytest.skip("only root makes groups here")
+    real_groups().close()
+    told, tells = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            asyncio.run(_stopped_caller(any_native, tells))
+        finally:
+            os._exit(1)
+    os.close(tells)
+    with os.fdopen(told) as pipe:
+        base = Path(pipe.readline().strip())
+        os.waitpid(pid, os.WUNTRACED)
+        for group in base.iterdir():
+            if group.is_dir():
+                for one in (group / "cgroup.procs").read_text().split():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(one), signal.SIGKILL)
+        end = time.monotonic() + 60
+        while any(members(base)) and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.1)  # the launcher has buried them
+        assert members(base) == [0, 0], "they are the caller's to remove, and it stands still"
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    while base.is_dir():
+        assert time.monotonic() < end, members(base)
+        time.sleep(0.02)
+
+
+async def _stopped_caller(place: Place, tells: int) -> None:
+    groups = find_control_groups(files=BareFiles())
+    assert isinstance(groups, ControlGroups)
+    provider = NativeProvider(helper=place.helped, groups=groups)
+    await _busy(provider, 2)
+    os.write(tells, f"{groups.base}\n".encode())
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 async def _killed_caller(place: Place, tells: int, kill_launcher: bool) -> None:
     groups = find_control_groups(files=BareFiles())
     assert isinstance(groups, ControlGroups)

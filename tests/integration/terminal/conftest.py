@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import concurrent.futures.thread  # noqa: F401 - asyncio imports it late, when an ordinary user may not read where it lies
 import contextlib
 import io
 import json

@@ -37,6 +37,27 @@ def test_a_step_is_held_while_an_old_group_runs(make_group: MakeGroup, make_span
     assert accounts.step_due()
 
 
+def test_a_step_is_held_for_attempts_whose_group_has_no_room_yet(make_group: MakeGroup, make_spans: MakeSpans) -> None:
+    """After a crash the groups that wait may take all places: those half made are as old, and must not grow older."""
+    accounts = queue(max_staleness=1, max_inflight_groups=2)
+    accounts.stepped(4)
+    accounts.expect(7, 3)
+    for ordinal in (5, 6):
+        accounts.offer(ordinal, group(make_group, make_spans, 4))
+    assert accounts.num_to_admit() == 0
+    assert accounts.take() is not None
+    assert accounts.take() is not None
+    accounts.num_gradient = 2
+    assert not accounts.step_due()
+    assert accounts.num_to_admit() == 2  # it takes a place only once it runs
+    accounts.admit(7, 3)
+    assert accounts.num_to_admit() == 1
+    assert not accounts.step_due()
+    accounts.offer(7, group(make_group, make_spans, 3))
+    assert accounts.take() is not None
+    assert accounts.step_due()
+
+
 def test_the_oldest_group_is_consumed_first(make_group: MakeGroup, make_spans: MakeSpans) -> None:
     accounts = queue(max_staleness=2)
     for ordinal, version in ((3, 1), (1, 1), (2, 0)):

@@ -215,6 +215,26 @@ static void open_box(const struct json *request, int channel, int recipe_fd) {
 
 static void kill_box(const struct box *box) { syscall(SYS_pidfd_send_signal, box->pidfd, SIGKILL, NULL, 0); }
 
+/* Dead, with a control group that is the caller's to remove: kept until it has done so, since the caller may be dying
+   too, which a sandbox sees before we do. */
+static struct box *left;
+
+static void leave(struct box *box) {
+    for (struct box **place = &left; *place;) {
+        struct box *one = *place;
+        if (access(one->group, F_OK)) {
+            *place = one->next;
+            free_box(one);
+        } else place = &one->next;
+    }
+    if (!box->group) {
+        free_box(box);
+        return;
+    }
+    box->next = left;
+    left = box;
+}
+
 /* Its init is dead, and the kernel let it go only after every process of its namespace. */
 static void bury(struct box *box) {
     waitpid(box->pid, NULL, 0);
@@ -228,7 +248,7 @@ static void bury(struct box *box) {
             break;
         }
     reply_gone(box->number);
-    free_box(box);
+    leave(box);
 }
 
 static void close_box(long long number) {
@@ -245,18 +265,28 @@ static void remove_group(const char *group) {
     for (int tries = 0; rmdir(group) && errno == EBUSY && tries < 5000; tries++) usleep(2000);
 }
 
-static void end_all(void) {
-    for (const struct box *box = boxes; box; box = box->next) kill_box(box);
-    for (const struct box *box = boxes; box; box = box->next) {
-        waitpid(box->pid, NULL, 0);
-        if (box->group) remove_group(box->group); /* where the caller was killed nobody else would */
-    }
-    for (const struct box *box = boxes; box; box = box->next) {
+/* Where the caller was killed nobody else would: first what is in its own group, then that. */
+static void remove_groups(const struct box *first) {
+    for (const struct box *box = first; box; box = box->next)
+        if (box->group) remove_group(box->group);
+}
+
+static void remove_bases(const struct box *first) {
+    for (const struct box *box = first; box; box = box->next) {
         char *slash = box->group ? strrchr(box->group, '/') : NULL;
         if (!slash) continue;
         *slash = 0;
-        remove_group(box->group); /* the caller's own; for the next box it is gone already */
+        remove_group(box->group); /* for the next box it is gone already */
     }
+}
+
+static void end_all(void) {
+    for (const struct box *box = boxes; box; box = box->next) kill_box(box);
+    for (const struct box *box = boxes; box; box = box->next) waitpid(box->pid, NULL, 0);
+    remove_groups(boxes);
+    remove_groups(left);
+    remove_bases(boxes);
+    remove_bases(left);
     _exit(0);
 }
 

@@ -51,6 +51,8 @@ class _Launcher:
         self._control = control
         self._selector = selectors.DefaultSelector()
         self._boxes: dict[int, _Box] = {}
+        self._left: list[str] = []
+        """Control groups of dead sandboxes, which are the caller's to remove: until it has done so."""
         self._slots = list(range(_RANGES - 1, -1, -1))
         self._selector.register(control, selectors.EVENT_READ)
         self._caller = os.pidfd_open(os.getppid())
@@ -78,7 +80,10 @@ class _Launcher:
                 box.dies_at = float("inf")
 
     def _on_message(self) -> bool:
-        message = self._control.recv(_MOST_MESSAGE)
+        try:
+            message = self._control.recv(_MOST_MESSAGE)
+        except ConnectionResetError:  # it was killed with replies unread
+            return False
         if not message:
             return False
         request = json.loads(message)
@@ -95,7 +100,8 @@ class _Launcher:
         return True
 
     def _reply(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
-        socket.send_fds(self._control, [json.dumps(message).encode()], fds or [])
+        with contextlib.suppress(BrokenPipeError):  # the caller is gone, which is heard of by other ways
+            socket.send_fds(self._control, [json.dumps(message).encode()], fds or [])
 
     def _open(self, number: int, plan: Plan, group: str) -> None:
         mine, theirs = socket.socketpair()
@@ -148,6 +154,8 @@ class _Launcher:
         os.close(box.pidfd)
         box.gate.close()
         self._slots.append(box.slot)
+        if box.group:  # its caller may be dying too: a sandbox sees that before we do
+            self._left = [*filter(os.path.exists, self._left), box.group]
         self._reply({"gone": number})
 
     def _end(self) -> None:
@@ -155,10 +163,11 @@ class _Launcher:
             self._kill(box)
         for box in self._boxes.values():
             os.waitpid(box.pid, 0)
-        for box in self._boxes.values():  # where the caller was killed nobody else would
-            _remove_group(box.group)
-        for box in self._boxes.values():
-            _remove_group(os.path.dirname(box.group))  # noqa: PTH120 - the caller's own; for the next box it is gone already
+        groups = [*self._left, *(box.group for box in self._boxes.values() if box.group)]
+        for group in groups:  # where the caller was killed nobody else would
+            _remove_group(group)
+        for base in {os.path.dirname(group) for group in groups}:  # noqa: PTH120 - the caller's own
+            _remove_group(base)
 
 
 def _put_into_group(group: str, pid: int) -> None:
@@ -172,7 +181,7 @@ def _put_into_group(group: str, pid: int) -> None:
 def _remove_group(group: str, patience_s: float = 10.0) -> None:
     """The kernel counts a reaped process out of its group a moment later, on a busy machine seconds later."""
     end = time.monotonic() + patience_s
-    while group:
+    while True:
         try:
             os.rmdir(group)  # noqa: PTH106
         except OSError as error:

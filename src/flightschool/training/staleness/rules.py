@@ -38,6 +38,9 @@ class Accounts:
     """Version under which each running group was admitted: none of its tokens is older."""
     waiting: Collection[int] = ()
     """Version of the oldest token of each finished group that waits for the trainer."""
+    expected: Collection[int] = ()
+    """Version of the oldest token of each group that an earlier start of the run left half made: it holds a step like a
+    running one, and takes no place among them until it is begun again."""
     num_admitted: int = 0
     """Groups admitted since version 0."""
 
@@ -94,7 +97,7 @@ class HoldRule:
 
     def may_step(self, accounts: Accounts) -> bool:
         """See ``StalenessRule``."""
-        oldest = min((*accounts.running, *accounts.waiting), default=accounts.version + 1)
+        oldest = min((*accounts.running, *accounts.waiting, *accounts.expected), default=accounts.version + 1)
         return not self._too_old(accounts, oldest)
 
     def keeps(self, accounts: Accounts, oldest: int) -> bool:
