@@ -65,23 +65,29 @@ def rollout(
         raise InputError(
             "an environment builds nothing", where="--build-network", expected="task folders", mend="leave it out"
         )
+    _rollout_environment(environment, policy_text, num=num, names=task, perturb=perturb, seed=seed, keep=keep_output)
+
+
+def _rollout_environment(
+    name: str, policy_text: str, *, num: int, names: Sequence[str], perturb: str | None, seed: int, keep: bool
+) -> None:
     from flightschool.audit.trajectories import facts_of
     from flightschool.rollouts import EpisodeRunner, run_attempts
     from flightschool.verification import current_reward
 
     space = workspace_if_any()
     profile = fault_profile(perturb)
-    world = open_environment(environment, space)
+    world = open_environment(name, space)
     chosen = policy(policy_text, world, space)
-    tasks = spread([world.task(name) for name in task] or world.tasks(), num, seed)
+    tasks = spread([world.task(one) for one in names] or world.tasks(), num, seed)
     run = "rollout"
     if space is not None:
         from flightschool.cli.runbook import open_rollout
 
         run = open_rollout(space.store, world, policy_text, seed, profile)
-    keep = space.store.put_blob if keep_output and space is not None else None
+    keep_blob = space.store.put_blob if keep and space is not None else None
     reward = current_reward(None if space is None else space.store)
-    runner = EpisodeRunner(world, reward, run=run, keep_blob=keep)
+    runner = EpisodeRunner(world, reward, run=run, keep_blob=keep_blob)
     with output.progress(f"{chosen.name} in {world.name}", len(tasks)) as bar:
         attempts = run_attempts(runner, tasks, chosen, seed=seed, weather_profile=profile, on_attempt=bar.tick)
     store = None if space is None else space.store
