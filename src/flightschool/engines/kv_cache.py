@@ -2,7 +2,8 @@
 
 A sequence's cache is ``prefix + tail``. The prefix (a group's common prompt) is computed once and referenced by all
 members; the tail (what the member sampled and observed) lies in the member's own slot. So eight members of a group
-hold their prompt once, and attention reads it once for all of them.
+hold their prompt once, and attention reads it once for all of them. Prompts that only begin alike, as those of one
+environment do, lie in entries of their own, but what they begin with is computed once and copied.
 
 Shape letters: ``S`` slots, ``K`` key/value heads, ``C`` capacity in tokens, ``F`` head size.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -21,6 +23,8 @@ from flightschool.engines.architecture import TransformerConfig
 __all__ = ["KvSlots", "Prefix", "PrefixPool", "Session", "common_length"]
 
 _BLOCK = 64  # capacity grows in multiples of this
+LEAST_COPIED = 16
+"""Tokens that two prompts must have in common for one to wait for the other: it waits for a whole pass."""
 
 
 class KvSlots:
@@ -71,6 +75,14 @@ class KvSlots:
             for layer, old in enumerate(store):
                 store[layer] = self._grown(old, slots, capacity)
         self._capacity = capacity
+
+    @torch.inference_mode()  # as the passes that made the tensors
+    def copy(self, source: int, target: int, length: int) -> None:
+        """The first ``length`` tokens of a taken slot into another."""
+        self.reserve(length)
+        for store in (self.keys, self.values):
+            for layer in store:
+                layer[target, :, :length] = layer[source, :, :length]
 
     def free(self) -> None:
         """Let all memory go; contents are lost."""
@@ -127,6 +139,23 @@ class PrefixPool:
             return None, False
         self._known[tokens] = Prefix(tokens=tokens, slot=slot, num_users=1)
         return self._known[tokens], False
+
+    def kin(self, prefix: Prefix) -> tuple[Prefix | None, int]:
+        """The other known entry that has most tokens in common with this one, and how many; None if that is few."""
+        others = [(common_length(other.tokens, prefix.tokens), other) for other in self._known.values()]
+        length, found = max(
+            ((length, other) for length, other in others if other is not prefix),
+            key=lambda row: (row[0], row[1].done),
+            default=(0, prefix),
+        )
+        return (found, length) if length >= LEAST_COPIED else (None, 0)
+
+    def begin_with(self, prefix: Prefix, kin: Prefix, length: int) -> None:
+        """Take over what is computed of another entry; nothing may be computed of this one yet."""
+        self.slots.copy(kin.slot, prefix.slot, length)
+        prefix.done = length
+        prefix.kv_step = kin.kv_step
+        prefix.routes[:] = kin.routes[:length]
 
     def release(self, prefix: Prefix) -> None:
         """One user less."""
@@ -191,9 +220,15 @@ class Session:
         return (*(self.prefix.routes if self.prefix else ()), *self.routes)
 
 
-def common_length(left: list[int], right: list[int]) -> int:
-    """Length of the longest common beginning."""
-    shorter = min(len(left), len(right))
-    if left[:shorter] == right[:shorter]:
-        return shorter
-    return next(index for index in range(shorter) if left[index] != right[index])
+def common_length(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the longest common beginning; both of one type."""
+    low, high = 0, min(len(left), len(right))
+    if left[:high] == right[:high]:
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flightschool.engines.cached_attention import Segment, order_decoding
 from flightschool.engines.grammar import GrammarWalk
-from flightschool.engines.kv_cache import KvSlots, Prefix, PrefixPool, Session
+from flightschool.engines.kv_cache import LEAST_COPIED, KvSlots, Prefix, PrefixPool, Session
 from flightschool.protocols import Generation, GenerationRequest
 
 __all__ = ["Counters", "Job", "Plan", "Scheduler", "keep_routes"]
@@ -207,11 +208,15 @@ class Scheduler:
         plan = Plan()
         budget = self._max_step_tokens
         planned: dict[Prefix, int] = {}
+        waiting: set[Prefix] = set()
         for job, session in self._active:
             if session.prefix is None and not session.tail:
                 self._attach_prefix(job, session)  # its cache was cleared under it
             prefix = session.prefix
             if prefix is not None:
+                if prefix in waiting or (prefix.done == 0 and prefix not in planned and self._waits(prefix, planned)):
+                    waiting.add(prefix)
+                    continue
                 done = planned.get(prefix, prefix.done)
                 chunk = prefix.tokens[done : done + budget]
                 if chunk:
@@ -230,6 +235,22 @@ class Scheduler:
                 (plan.decoding if len(pending) == 1 else plan.filling).append((job, session, segment))
         plan.decoding.sort(key=lambda row: order_decoding(row[2]))
         return plan
+
+    def _waits(self, prefix: Prefix, planned: Mapping[Prefix, int]) -> bool:
+        """Begin a prefix with what another has in common with it, or wait a pass while that is computed.
+
+        Only what this very pass computes is waited for, so a wait always ends.
+        """
+        kin, length = self.pool.kin(prefix)
+        if kin is None:
+            return False
+        if kin.done < length and kin in planned:
+            return True
+        usable = min(length, kin.done)
+        if usable >= LEAST_COPIED:
+            self.pool.begin_with(prefix, kin, usable)
+            self._count.reused_tokens += usable
+        return False
 
     def commit(self, plan: Plan, step: int) -> list[tuple[Job, Session, int]]:
         """Note what a pass under weights ``step`` has cached.

@@ -96,7 +96,7 @@ def imitate(
     surprisals: list[float] = []
     num_trained = 0
     for number, batch in enumerate(batches, start=1):
-        num_trained += sum(trainer.accumulate(group).num_trained_tokens for group in batch)
+        num_trained += trainer.accumulate(*batch).num_trained_tokens
         stats = trainer.step(rate=1.0 - (number - 1) / len(batches)).stats
         surprisals.append(stats.surprisal)
         if progress is not None:

@@ -36,6 +36,7 @@ __all__ = [
     "decode_command",
     "decode_reply",
     "encode",
+    "num_tokens",
 ]
 
 
@@ -59,6 +60,14 @@ class TrainGroup(Record, frozen=True, kw_only=True):
 
     id: str
     members: tuple[TrainMember, ...]
+
+
+def num_tokens(group: TrainGroup) -> int:
+    """Tokens that a group sends through the model at most: the first prompt once, every other span for itself."""
+    prompts = [member.spans[0] for member in group.members if member.spans]
+    own = sum(len(span.token_ids_T) for member in group.members for span in member.spans[1:])
+    first = prompts[0].token_ids_T if prompts else ()
+    return own + len(first) + sum(len(span.token_ids_T) for span in prompts if span.token_ids_T != first)
 
 
 class Account(Record, frozen=True, kw_only=True):
@@ -114,9 +123,9 @@ class Start(Record, frozen=True, kw_only=True, tag="start"):
 
 
 class Accumulate(Record, frozen=True, kw_only=True, tag="accumulate"):
-    """Add the gradient of a group."""
+    """Add the gradient of groups; they may go through the model together."""
 
-    group: TrainGroup
+    groups: tuple[TrainGroup, ...]
 
 
 class Step(Record, frozen=True, kw_only=True, tag="step"):

@@ -10,8 +10,8 @@ Stations, and who wakes whom::
   by whoever freed something: a worker that ended, the coordinator after each group and each step.
 * A *worker* generates one group, journals it, offers it to the queue, and wakes the coordinator.
 * The *coordinator* (``_coordinate``) is the only one that talks to the trainer, one question at a time: it consumes the
-  oldest group, or makes the step that is due, or sleeps until a worker wakes it. A new version reaches the engine right
-  after the step that made it; the engine takes it between two decode steps, so running groups go on under it.
+  oldest groups, or makes the step that is due, or sleeps until a worker wakes it. A new version reaches the engine
+  right after the step that made it; the engine takes it between two decode steps, so running groups go on under it.
 
 Who ends first. In health: the coordinator, when the steps are done, the source is dry, the time is over or no group
 carries a gradient any more; then workers are cancelled (their groups stay admitted in the journal, unfinished), the
@@ -25,6 +25,7 @@ after a lost trainer (``supervisor``), else when it is told to.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
@@ -34,9 +35,9 @@ import msgspec
 
 from flightschool.errors import FlightschoolError, InfrastructureError
 from flightschool.protocols import GroupSource
-from flightschool.records import GroupState, Record, WeightsVersion
+from flightschool.records import EpisodeGroup, GroupState, Record, WeightsVersion
 from flightschool.training.algorithms import TurnQuality
-from flightschool.training.crediting import Crediting
+from flightschool.training.crediting import Credited, Crediting
 from flightschool.training.credits import CreditsFile, credit_row
 from flightschool.training.dispatcher import Dispatcher, MakeGroup
 from flightschool.training.folders import RunFolder, write_durably
@@ -55,6 +56,7 @@ from flightschool.training.messages import (
     Step,
     Stepped,
     TrainerSpec,
+    num_tokens,
 )
 from flightschool.training.progress import Meter, MetricsFile, ProgressCallback
 from flightschool.training.queue import SampleQueue, Waiting
@@ -248,24 +250,41 @@ class Orchestrator:
         self._wake.clear()
 
     async def _consume(self, item: Waiting) -> None:
+        """Have the trainer add a group's gradient, together with those that wait and belong to the same step."""
         self._queue.consuming = True
-        for member in item.group.baseline:
-            check_tags(member.spans, where=member.id, admitted=item.group.admitted_step, newest=self._queue.version)
-        credits_, train, turns = self._crediting.credit(item.group)
-        if train is not None:
-            await self._link.ask(Accumulate(group=train))
-            self._queue.num_gradient += 1
-        else:
-            self._queue.num_flat += 1
-        self._credits.write(credit_row(item.group, credits_, turns, self._recovery.incarnation, self._queue.version))
-        if not self._crediting.watches(item.group):
-            self._count(credits_.state)
-        self._consumed.append(item.group.id)
-        self._pending.append((item.group.id, credits_.state))
-        group = msgspec.structs.replace(item.group, state=credits_.state)
-        self._meter.consumed(group, credits_, [] if train is None else [member.attempt for member in train.members])
-        self._source.report(group)
+        batch = self._credited(item)
+        groups = tuple(credited.train for _, credited in batch if credited.train is not None)
+        if groups:
+            await self._link.ask(Accumulate(groups=groups))
+        for group, (credits_, train, turns) in batch:
+            self._credits.write(credit_row(group, credits_, turns, self._recovery.incarnation, self._queue.version))
+            self._consumed.append(group.id)
+            self._pending.append((group.id, credits_.state))
+            group = msgspec.structs.replace(group, state=credits_.state)
+            self._meter.consumed(group, credits_, [] if train is None else [member.attempt for member in train.members])
+            self._source.report(group)
         self._queue.consuming = False
+
+    def _credited(self, first: Waiting) -> list[tuple[EpisodeGroup, Credited]]:
+        """The group and all that the coordinator would consume next, as far as they may share a pass of the trainer."""
+        item: Waiting | None = first
+        batch: list[tuple[EpisodeGroup, Credited]] = []
+        room = math.inf if self._settings.mode == "sync" else self._settings.max_pack_tokens
+        while item is not None:
+            for member in item.group.baseline:
+                check_tags(member.spans, where=member.id, admitted=item.group.admitted_step, newest=self._queue.version)
+            credited = self._crediting.credit(item.group)
+            batch.append((item.group, credited))
+            if credited.train is None:
+                self._queue.num_flat += 1
+            else:
+                self._queue.num_gradient += 1
+                room -= num_tokens(credited.train)
+            if not self._crediting.watches(item.group):
+                self._count(credited.credits.state)
+            ends = room <= 0 or self._queue.step_due() or self._reason_to_stop()
+            item = None if ends else self._queue.take()
+        return batch
 
     def _count(self, state: GroupState) -> None:
         counters = self._counters

@@ -1,9 +1,10 @@
-"""Packing: a group becomes flat tokens in which a shared prompt stands once. Imports no torch.
+"""Packing: groups become flat tokens in which what they share stands once. Imports no torch.
 
-The members of a group share their prompt, which is most of their tokens. A *pack* is a forest of *segments*: the
-shared prefix, then each member's own tokens, split only where its span forest branches. A segment sees itself causally
-and all of the segments above it. Each trained token is a *target*: the id that was sampled and the flat index of the
-token that predicts it, which for a member's first token may lie in the shared prefix.
+The members of a group share their prompt, which is most of their tokens, and groups of one environment share the
+beginning of theirs: the system turn, tools, worked examples. A *pack* is a forest of *segments*: a tree of shared
+prefixes (``prefix_tree``), then each member's own tokens, split only where its span forest branches. A segment sees
+itself causally and all of the segments above it. Each trained token is a *target*: the id that was sampled and the flat
+index of the token that predicts it, which for a member's first token may lie in a shared prefix.
 
 Tokens that predict nothing are left out: the last token of a trajectory, and observations after the last completion.
 
@@ -12,7 +13,7 @@ Shape letters: ``N`` flat tokens of a pack, ``M`` targets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -20,8 +21,9 @@ from flightschool.errors import TokenContractError
 from flightschool.records import SpanKind, TokenSpan
 from flightschool.training.contract import check_span
 from flightschool.training.messages import TrainGroup, TrainMember
+from flightschool.training.prefix_tree import Branch, Key, num_tree_tokens, prefix_tree
 
-__all__ = ["Pack", "Restriction", "Segment", "Target", "pack_group"]
+__all__ = ["Pack", "Restriction", "Segment", "Target", "pack_group", "pack_groups"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Target:
     advantage: float
     temperature: float
     member: int
-    """Member of the group, counted from 0."""
+    """Member, counted from 0 over all groups that were packed together."""
     fresh: bool = False
     """Whether the token and all cached context under it are said to be of the trainer's present weights."""
     restriction: tuple[Restriction, int] | None = None
@@ -109,34 +111,52 @@ Routes: TypeAlias = Callable[[str], Sequence[bytes]]
 def pack_group(
     group: TrainGroup, *, newest_step: int, max_tokens: int = 1 << 30, routes: Routes | None = None
 ) -> list[Pack]:
-    """Pack a group, in as few packs as ``max_tokens`` allows; a pack holds at least one member.
+    """``pack_groups`` of one group."""
+    return pack_groups([group], newest_step=newest_step, max_tokens=max_tokens, routes=routes)
+
+
+def pack_groups(
+    groups: Sequence[TrainGroup], *, newest_step: int, max_tokens: int = 1 << 30, routes: Routes | None = None
+) -> list[Pack]:
+    """Pack groups, in as few packs as ``max_tokens`` allows; a pack holds at least one member.
 
     Args:
-        group: whose members.
+        groups: whose members; a pack may hold members of several.
         newest_step: the trainer's version.
         max_tokens: of a pack.
-        routes: finds experts that were recorded; None: a dense model.
+        routes: finds experts that were recorded; None: a dense model. With it, groups share nothing with one another:
+            the same prompt may have met other experts under other weights.
 
     Raises:
         TokenContractError: a completion is not token-exact, or nothing stands before it.
     """
-    forests = [_forest(member, index, newest_step, routes) for index, member in enumerate(group.members)]
-    forests = [forest for forest in forests if forest]
-    if not forests:
-        return []
-    shared = _shared_length([forest[0] for forest in forests])
-    own = [sum(len(node.tokens) for node in forest) - shared for forest in forests]
-    packs: list[Pack] = []
-    batch: list[list[_Node]] = []
-    size = shared
-    for forest, length in zip(forests, own, strict=True):
-        if batch and size + length > max_tokens:
-            packs.append(_lay_out(batch, shared))
-            batch, size = [], shared
-        batch.append(forest)
-        size += length
-    packs.append(_lay_out(batch, shared))
-    return packs
+    numbered = enumerate((place, member) for place, group in enumerate(groups) for member in group.members)
+    rooted = [
+        _Rooted(forest, _key(forest[0], place, apart=routes is not None))
+        for index, (place, member) in numbered
+        if (forest := _forest(member, index, newest_step, routes))
+    ]
+    return [_lay_out(batch) for batch in _batches(rooted, max_tokens)]
+
+
+def _batches(rooted: Sequence[_Rooted], max_tokens: int) -> Iterator[list[_Rooted]]:
+    """In order, as many in a batch as ``max_tokens`` allows."""
+    batch: list[_Rooted] = []
+    size = 0
+    for row in rooted:
+        added = row.num_own + (0 if batch and batch[-1].key == row.key else _num_added(row.key, batch))
+        if batch and size + added > max_tokens:
+            yield batch
+            batch, size, added = [], 0, row.num_own + len(row.key.tokens)
+        batch.append(row)
+        size += added
+    if batch:
+        yield batch
+
+
+def _num_added(key: Key, batch: Sequence[_Rooted]) -> int:
+    keys = [row.key for row in batch]
+    return num_tree_tokens([*keys, key]) - num_tree_tokens(keys)
 
 
 # ------------------------------------------------------------------------------------------------ spans to nodes
@@ -226,17 +246,23 @@ def _prune(nodes: list[_Node]) -> list[_Node]:
     return kept_nodes
 
 
-def _shared_length(roots: Sequence[_Node]) -> int:
-    """Length of the untrained prefix that all first roots share; leaves each root at least one token."""
-    if len(roots) < 2:
-        return 0
-    limit = min(_num_leading_unlabelled(root) for root in roots)
-    limit = min(limit, *(len(root.tokens) - 1 for root in roots))
-    first = roots[0].tokens
-    length = 0
-    while length < limit and all(root.tokens[length] == first[length] for root in roots):
-        length += 1
-    return length
+@dataclass(frozen=True)
+class _Rooted:
+    """A member's forest, and what of its first root others may share."""
+
+    forest: list[_Node]
+    key: Key
+
+    @property
+    def num_own(self) -> int:
+        """Tokens that nobody else may share."""
+        return sum(len(node.tokens) for node in self.forest) - len(self.key.tokens)
+
+
+def _key(root: _Node, group: int, *, apart: bool) -> Key:
+    """The untrained beginning of a root; at least one token stays the root's own."""
+    length = min(_num_leading_unlabelled(root), len(root.tokens) - 1)
+    return Key(tokens=tuple(root.tokens[:length]), group=group, apart=apart)
 
 
 def _num_leading_unlabelled(node: _Node) -> int:
@@ -288,19 +314,31 @@ class _Layout:
         return len(pack.segments) - 1
 
 
-def _lay_out(forests: Sequence[list[_Node]], shared: int) -> Pack:
+def _lay_out(rows: Sequence[_Rooted]) -> Pack:
     layout = _Layout()
-    top: tuple[int, ...] = ()
-    if shared:
-        first = forests[0][0]
-        prefix = first.tokens[:shared]
-        top = (layout.write(prefix, [None] * shared, first.routes[:shared], (), member=-1, is_leaf=False),)
-    for forest in forests:
-        paths: list[tuple[int, ...]] = []
-        for place, node in enumerate(forest):
-            cut, above = (shared, top) if place == 0 else (0, () if node.parent is None else paths[node.parent])
-            tokens, labels = node.tokens[cut:], node.labels[cut:]
-            routes = node.routes[cut:]
-            index = layout.write(tokens, labels, routes, above, member=node.member, is_leaf=node.is_leaf)
-            paths.append((*above, index))
+
+    def write(branch: Branch, above: tuple[int, ...]) -> None:
+        if branch.end > branch.start:
+            first = rows[branch.keys[0]].forest[0]
+            part = slice(branch.start, branch.end)
+            unlabelled: list[_Label | None] = [None] * (branch.end - branch.start)
+            index = layout.write(first.tokens[part], unlabelled, first.routes[part], above, member=-1, is_leaf=False)
+            above = (*above, index)
+        for child in branch.below:
+            if isinstance(child, Branch):
+                write(child, above)
+            else:
+                _write_forest(layout, rows[child].forest, branch.end, above)
+
+    write(prefix_tree([row.key for row in rows]), ())
     return layout.pack
+
+
+def _write_forest(layout: _Layout, forest: Sequence[_Node], shared: int, top: tuple[int, ...]) -> None:
+    """A member's own tokens: its first root without the ``shared`` ones, then all other nodes."""
+    paths: list[tuple[int, ...]] = []
+    for place, node in enumerate(forest):
+        cut, above = (shared, top) if place == 0 else (0, () if node.parent is None else paths[node.parent])
+        tokens, labels = node.tokens[cut:], node.labels[cut:]
+        index = layout.write(tokens, labels, node.routes[cut:], above, member=node.member, is_leaf=node.is_leaf)
+        paths.append((*above, index))

@@ -45,8 +45,8 @@ class TrainerCore(Protocol):
         """Make the present weights visible."""
         ...
 
-    def accumulate(self, group: TrainGroup) -> Accumulated:
-        """Add a group's gradient."""
+    def accumulate(self, *groups: TrainGroup) -> Accumulated:
+        """Add the gradient of groups."""
         ...
 
     def step(self) -> Stepped:
@@ -83,8 +83,8 @@ class Server:
             case Start(spec=spec):
                 self._core = self._build(spec)
                 return Ready(version=self._core.publish(), num_parameters=self._core.num_parameters)
-            case Accumulate(group=group):
-                return self._started().accumulate(group)
+            case Accumulate(groups=groups):
+                return self._started().accumulate(*groups)
             case Step():
                 return self._started().step()
             case Save(directory=directory, manifest=manifest):

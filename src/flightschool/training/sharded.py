@@ -94,26 +94,28 @@ class RankTrainer(TorchTrainer):
 
     # ------------------------------------------------------------------ gradient
 
-    def accumulate(self, group: TrainGroup) -> Accumulated:
-        """See ``TorchTrainer``: this rank's members of the group."""
+    def accumulate(self, *groups: TrainGroup) -> Accumulated:
+        """See ``TorchTrainer``: this rank's members of each group."""
         parts = [
-            msgspec.structs.replace(group, members=group.members[rank :: self._world]) for rank in range(self._world)
+            [msgspec.structs.replace(group, members=group.members[rank :: self._world]) for group in groups]
+            for rank in range(self._world)
         ]
-        self._num_packs = max(len(super(RankTrainer, self)._packs(part)) for part in parts)
+        self._num_packs = max(len(super(RankTrainer, self)._packs(*part)) for part in parts)
         self._refusal = None
-        for part in parts:
-            self._check_age(part)
-        done = super().accumulate(parts[self._rank])
-        self._groups[-1] = group
+        for group in groups:
+            self._check_age(group)
+        done = super().accumulate(*parts[self._rank])
+        self._groups[-len(groups) :] = groups
         counts = self._summed(
             [float(done.num_forward_tokens), float(done.num_trained_tokens), float(bool(self._refusal))]
         )
         if counts[2]:
-            raise self._refusal or TokenContractError(ANOTHER_REFUSES, where=group.id)
+            where = ", ".join(group.id for group in groups)
+            raise self._refusal or TokenContractError(ANOTHER_REFUSES, where=where)
         return msgspec.structs.replace(done, num_forward_tokens=int(counts[0]), num_trained_tokens=int(counts[1]))
 
-    def _packs(self, group: TrainGroup) -> list[Pack]:
-        packs = super()._packs(group)
+    def _packs(self, *groups: TrainGroup) -> list[Pack]:
+        packs = super()._packs(*groups)
         return packs + [_EMPTY] * (self._num_packs - len(packs))
 
     def _head(self, leaf_ND: Tensor, targets: PackTensors) -> LossSums:

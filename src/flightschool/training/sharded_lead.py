@@ -93,12 +93,12 @@ class ShardedTrainer:
                 self._started = True
         return version
 
-    def accumulate(self, group: TrainGroup) -> Accumulated:
+    def accumulate(self, *groups: TrainGroup) -> Accumulated:
         """See ``TrainerCore``."""
         with self._all_alive():
-            self._tell(Accumulate(group=group))
+            self._tell(Accumulate(groups=groups))
             try:
-                done = self._core.accumulate(group)
+                done = self._core.accumulate(*groups)
             except TokenContractError as error:
                 for rank, reply in self._replies():
                     if (

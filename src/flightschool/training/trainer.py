@@ -1,6 +1,6 @@
 """The trainer: weights, gradients and optimizer of one model. It does not know which algorithm runs.
 
-Gradients of the *summed* loss are accumulated group by group, so memory is bounded by one pack however many groups a
+Gradients of the *summed* loss are accumulated pack by pack, so memory is bounded by one pack however many groups a
 step turns out to hold; the step divides once by the algorithm's denominator. Only positions that predict a trained
 token go through the output head, a chunk at a time: logits of all tokens never exist together.
 """
@@ -32,7 +32,7 @@ from flightschool.training.folders import BlobFolder, RunFolder, durable_folder
 from flightschool.training.head import PackTensors, head_losses, score_all
 from flightschool.training.loss import LossSums
 from flightschool.training.messages import Accumulated, Manifest, Stepped, StepStats, TrainerSpec, TrainGroup
-from flightschool.training.packing import Pack, pack_group
+from flightschool.training.packing import Pack, pack_groups
 from flightschool.training.publication import make_sink
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.shared_prefix import SharedPrefixAttention
@@ -106,22 +106,24 @@ class TorchTrainer:
 
     # ------------------------------------------------------------------ gradient
 
-    def accumulate(self, group: TrainGroup) -> Accumulated:
-        """Add the gradient of a group.
+    def accumulate(self, *groups: TrainGroup) -> Accumulated:
+        """Add the gradient of groups, packed together: what their prompts share goes through the model once.
 
         Raises:
             TokenContractError: a completion is not token-exact, or too old for the coming step.
         """
         started = time.perf_counter()
-        self._check_age(group)
-        packs = self._packs(group)
+        for group in groups:
+            self._check_age(group)
+        packs = self._packs(*groups)
         before = self._sums.num_tokens
         for pack in packs:
             self._sums.add(self._backward(pack))
-        self._groups.append(group)
+        self._groups += groups
+        members = [member for group in groups for member in group.members]
         trained = {target.member for pack in packs for target in pack.targets}
         self._num_members += len(trained)
-        self._square_advantages += math.fsum(group.members[place].advantage ** 2 for place in trained)
+        self._square_advantages += math.fsum(members[place].advantage ** 2 for place in trained)
         num_forward = sum(pack.num_tokens for pack in packs)
         self._num_forward += num_forward
         seconds = time.perf_counter() - started
@@ -141,9 +143,9 @@ class TorchTrainer:
                 max_staleness=self.settings.max_staleness,
             )
 
-    def _packs(self, group: TrainGroup) -> list[Pack]:
-        return pack_group(
-            group, newest_step=self.step_number, max_tokens=self.settings.max_pack_tokens, routes=self._routes
+    def _packs(self, *groups: TrainGroup) -> list[Pack]:
+        return pack_groups(
+            groups, newest_step=self.step_number, max_tokens=self.settings.max_pack_tokens, routes=self._routes
         )
 
     def _backward(self, pack: Pack) -> LossSums:

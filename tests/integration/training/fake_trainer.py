@@ -35,9 +35,9 @@ class ListTrainer:
     def publish(self) -> WeightsVersion:
         return WeightsVersion(run=self._spec.run, incarnation=self._spec.incarnation, step=self._step)
 
-    def accumulate(self, group: TrainGroup) -> Accumulated:
-        time.sleep(3600 if (Path(self._spec.run_dir) / "hang").exists() else SECONDS_A_GROUP)
-        self._pending.append(group)
+    def accumulate(self, *groups: TrainGroup) -> Accumulated:
+        time.sleep(3600 if (Path(self._spec.run_dir) / "hang").exists() else SECONDS_A_GROUP * len(groups))
+        self._pending += groups
         return Accumulated(num_forward_tokens=1, num_trained_tokens=1, seconds=SECONDS_A_GROUP)
 
     def step(self) -> Stepped:

@@ -83,7 +83,7 @@ async def test_two_ranks_train_like_one(tiny_folder: Path, tmp_path: Path) -> No
         found: list[StepStats] = []
         version: WeightsVersion | None = None
         for seed in range(2):
-            told = await link.ask(Accumulate(group=random_group(seed, size=5)))
+            told = await link.ask(Accumulate(groups=(random_group(seed, size=5),)))
             assert isinstance(told, Accumulated)
             stepped = await link.ask(Step())
             assert isinstance(stepped, Stepped)
@@ -102,7 +102,7 @@ async def test_two_ranks_train_like_one(tiny_folder: Path, tmp_path: Path) -> No
         span = msgspec.structs.replace(broken.members[1].spans[1], logprobs_T=(0.0,) * 4)
         member = msgspec.structs.replace(broken.members[1], spans=(broken.members[1].spans[0], span))
         with pytest.raises(TokenContractError, match="rank 1"):  # found by the second rank, told by both
-            await link.ask(Accumulate(group=msgspec.structs.replace(broken, members=(broken.members[0], member))))
+            await link.ask(Accumulate(groups=(msgspec.structs.replace(broken, members=(broken.members[0], member)),)))
         done = await link.ask(Export(directory=str(run_dir / "model")))
         assert isinstance(done, Done)
     finally:

@@ -76,6 +76,34 @@ async def test_a_group_computes_its_prompt_once(loaded: LoadedModel) -> None:
         check(loaded, request.token_ids_T, generation)
 
 
+@pytest.mark.parametrize("max_step_tokens", [512, 16])
+async def test_prompts_that_begin_alike_compute_their_beginning_once(loaded: LoadedModel, max_step_tokens: int) -> None:
+    engine = TorchEngine(loaded, max_step_tokens=max_step_tokens)
+    opening = tuple(range(60, 100))
+    prompts = [(*opening, 10 + n, 11, 12) for n in range(3)]
+    requests = [
+        ask(f"{n}-{i}", prompt, seed=i, prefix_length=len(prompt)) for n, prompt in enumerate(prompts) for i in range(4)
+    ]
+    done = await asyncio.gather(*(engine.generate(request) for request in requests))
+    assert engine.metrics.prefill_tokens == 40 + 3 * 2 + 12  # the last token of each prompt is its members' own
+    for request, generation in zip(requests, done, strict=True):
+        check(loaded, request.token_ids_T, generation)
+    later = await engine.generate(ask("later", (*opening, 5, 6), prefix_length=42))
+    assert engine.metrics.prefill_tokens == 58 + 2
+    check(loaded, (*opening, 5, 6), later)
+
+
+async def test_a_beginning_of_older_weights_is_not_taken_over(loaded: LoadedModel) -> None:
+    engine = TorchEngine(loaded)
+    opening = tuple(range(60, 100))
+    await engine.generate(ask("a", (*opening, 5, 6), prefix_length=42))
+    engine.update_weights(WeightsVersion(run="", incarnation=0, step=1), None)
+    before = engine.metrics.prefill_tokens
+    generation = await engine.generate(ask("b", (*opening, 7, 8), prefix_length=42))
+    assert engine.metrics.prefill_tokens - before == 42
+    assert generation.kv_step == 1
+
+
 async def test_requests_join_between_steps(loaded: LoadedModel) -> None:
     engine = TorchEngine(loaded)
     long = asyncio.create_task(engine.generate(ask("long", (5, 6, 7), new=30)))

@@ -8,7 +8,7 @@ import pytest
 from flightschool.errors import TokenContractError
 from flightschool.records import SpanKind, TokenSpan, VersionRun
 from flightschool.training.messages import TrainGroup, TrainMember
-from flightschool.training.packing import Pack, pack_group
+from flightschool.training.packing import Pack, pack_group, pack_groups
 
 MakeSpans = Callable[..., tuple[TokenSpan, ...]]
 
@@ -89,6 +89,35 @@ def test_members_are_split_when_a_pack_would_be_too_long(make_spans: MakeSpans) 
     assert [len(pack.targets) for pack in packs] == [20, 20]
     assert all(pack.tokens_N[:3] == [1, 2, 3] for pack in packs)
     assert sum(len(p.targets) for p in pack_group(group_of(*members), newest_step=0)) == 40
+
+
+SYSTEM = tuple(range(100, 120))
+
+
+def test_groups_in_one_pack_share_their_system_turn(make_spans: MakeSpans) -> None:
+    groups = [
+        group_of(*(make_spans(prompt=(*SYSTEM, 40 + n, 50), turns=(((4, 5), ()),)) for _ in range(2))) for n in range(2)
+    ]
+    (pack,) = pack_groups(groups, newest_step=0)
+    assert pack.tokens_N == [*SYSTEM, 40, 50, 4, 4, 41, 50, 4, 4]
+    assert pack.positions_N == [*range(20), 20, 21, 22, 22, 20, 21, 22, 22]
+    assert [t.member for t in pack.targets] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [t.advantage for t in pack.targets] == [1.0, 1.0, 2.0, 2.0] * 2
+
+
+def test_groups_are_split_where_a_pack_would_be_too_long(make_spans: MakeSpans) -> None:
+    groups = [
+        group_of(*(make_spans(prompt=(*SYSTEM, 40 + n, 50), turns=(((4, 5), ()),)) for _ in range(2))) for n in range(3)
+    ]
+    packs = pack_groups(groups, newest_step=0, max_tokens=31)
+    assert [[t.member for t in pack.targets] for pack in packs] == [[0, 0, 1, 1, 2, 2], [3, 3, 4, 4, 5, 5]]
+    assert all(pack.num_tokens <= 31 for pack in packs)
+
+
+def test_groups_with_recorded_experts_share_nothing_with_one_another(make_spans: MakeSpans) -> None:
+    groups = [group_of(*(make_spans(prompt=(*SYSTEM, 50), turns=(((4, 5), ()),)) for _ in range(2))) for _ in range(2)]
+    (pack,) = pack_groups(groups, newest_step=0, routes=lambda _: [b"x"] * 21)
+    assert pack.tokens_N.count(SYSTEM[0]) == 2
 
 
 def test_a_completion_needs_a_prompt(make_spans: MakeSpans) -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from flightschool.records import SpanKind, TokenSpan, VersionRun
 from flightschool.training.messages import TrainGroup, TrainMember
-from flightschool.training.packing import Pack, pack_group
+from flightschool.training.packing import Pack, pack_groups
+from flightschool.training.prefix_tree import LEAST_JOINED
 from flightschool.training.shared_prefix import SharedPrefixAttention
 
 KINDS = (SpanKind.PROMPT, SpanKind.OBSERVATION, SpanKind.COMPLETION)
@@ -16,8 +17,10 @@ KINDS = (SpanKind.PROMPT, SpanKind.OBSERVATION, SpanKind.COMPLETION)
 
 @st.composite
 def forests(draw: st.DrawFn) -> tuple[TokenSpan, ...]:
-    """A prompt, then spans that follow any earlier one; sometimes a second root."""
-    spans = [TokenSpan(id=0, parent=None, kind=SpanKind.PROMPT, token_ids_T=(1, 2, 3, *draw(_tokens)))]
+    """A prompt, then spans that follow any earlier one; sometimes a second root. Some openings are long enough for
+    groups to be joined."""
+    opening = range(draw(st.sampled_from([3, LEAST_JOINED + 1])))
+    spans = [TokenSpan(id=0, parent=None, kind=SpanKind.PROMPT, token_ids_T=(*opening, *draw(_tokens)))]
     for id_ in range(1, draw(st.integers(2, 7))):
         if draw(st.integers(0, 9)) == 0:
             spans.append(TokenSpan(id=id_, parent=None, kind=SpanKind.PROMPT, token_ids_T=draw(_tokens)))
@@ -60,8 +63,11 @@ def seen(pack: Pack) -> torch.Tensor:
 
 
 @settings(max_examples=60, deadline=None)
-@given(groups, st.sampled_from([1 << 30, 12]))
-def test_every_target_has_its_own_context_and_trains_once(members: list[tuple[TokenSpan, ...]], limit: int) -> None:
+@given(groups, st.sampled_from([1 << 30, 12]), st.integers(0, 4))
+def test_every_target_has_its_own_context_and_trains_once(
+    members: list[tuple[TokenSpan, ...]], limit: int, cut: int
+) -> None:
+    """The members are two groups, cut anywhere."""
     rows = tuple(TrainMember(attempt=f"a{i}", advantage=float(i), spans=spans) for i, spans in enumerate(members))
     expected = sorted(
         (float(i), context(spans, span, place), token)
@@ -71,7 +77,8 @@ def test_every_target_has_its_own_context_and_trains_once(members: list[tuple[To
         for place, token in enumerate(span.token_ids_T)
     )
     found = []
-    for pack in pack_group(TrainGroup(id="g", members=rows), newest_step=0, max_tokens=limit):
+    halves = [TrainGroup(id="g", members=rows[:cut]), TrainGroup(id="h", members=rows[cut:])]
+    for pack in pack_groups(halves, newest_step=0, max_tokens=limit):
         mask = seen(pack)
         for target in pack.targets:
             before = [n for n in range(pack.num_tokens) if mask[target.predictor, n]]

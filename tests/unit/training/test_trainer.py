@@ -184,6 +184,45 @@ def test_only_the_trained_layers_move(tiny_folder: Path, tmp_path: Path) -> None
         assert set(reader.read(stepped.version)) == set(before)
 
 
+@pytest.mark.parametrize("algorithm", ["grpo", "gspo", "reinforce_pp"])
+def test_groups_in_one_pass_give_what_they_give_one_by_one(tiny_folder: Path, tmp_path: Path, algorithm: str) -> None:
+    groups = [random_group(seed) for seed in range(3)]
+    opening = TokenSpan(id=0, parent=None, kind=SpanKind.PROMPT, token_ids_T=tuple(range(20)))
+    groups = [  # all open alike, as the tasks of one environment do
+        msgspec.structs.replace(
+            group,
+            members=tuple(
+                msgspec.structs.replace(
+                    member,
+                    spans=tuple(
+                        msgspec.structs.replace(span, token_ids_T=opening.token_ids_T + span.token_ids_T)
+                        if span.id == 0
+                        else span
+                        for span in member.spans
+                    ),
+                )
+                for member in group.members
+            ),
+        )
+        for group in groups
+    ]
+    alone, together = (
+        trainer(tiny_folder, tmp_path / algorithm_folder(tmp_path, name), algorithm=algorithm) for name in "ab"
+    )
+    for group in groups:
+        alone.accumulate(group)
+    done = together.accumulate(*groups)
+    one, other = alone.step().stats, together.step().stats
+    assert done.num_forward_tokens == other.num_forward_tokens == one.num_forward_tokens - 2 * 20
+    assert done.num_trained_tokens == one.num_trained_tokens
+    rows = [msgspec.to_builtins(stats) for stats in (one, other)]
+    for row in rows:
+        del row["seconds"], row["num_forward_tokens"]
+    assert rows[1] == pytest.approx(rows[0], abs=1e-6, rel=1e-5)
+    for mine, theirs in zip(alone.model.parameters(), together.model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
+
+
 def test_denominators(tiny_folder: Path, tmp_path: Path) -> None:
     losses = {}
     for algorithm in ("grpo", "dr_grpo"):

@@ -147,8 +147,9 @@ def _bandwidth() -> float:
 def bound_tokens_per_s(limits: Limits, steps: Sequence[StepFigures]) -> float:
     """Most sampled tokens a second that any synchronous trainer could train of the same episodes, on this machine.
 
-    Every distinct token is computed once: prompts of a group once, decoding at 32 rows to the very end, one forward
-    and backward pass at the peak of matrix products, one optimizer step. Attention, sampling, tools cost nothing.
+    Every distinct token is computed once (what the step's prompts begin with, too): decoding at 32 rows to the very
+    end, one forward and backward pass at the peak of matrix products, one optimizer step. Attention, sampling, tools
+    cost nothing.
     """
     needed_s = sum(
         step.sampled_tokens * (limits.body_s[BATCH] + limits.head_s[BATCH]) / BATCH

@@ -22,6 +22,7 @@ from flightschool.rollouts import EpisodeRunner, ToolCallingHarness
 from flightschool.training import StepProgress, TrainingSettings, train
 from flightschool.training.folders import RunFolder
 from flightschool.training.journal import Finished, read_journal
+from flightschool.training.prefix_tree import Key, num_tree_tokens
 from flightschool.verification import OutcomeReward
 
 __all__ = ["Listed", "RandomReward", "settings_of", "train_ours"]
@@ -74,7 +75,7 @@ def settings_of(work: Workload) -> TrainingSettings:
         group_size=work.group_size,
         groups_per_step=work.groups_per_step,
         count_zero_advantage=True,
-        max_inflight_groups=2 * work.groups_per_step,
+        max_inflight_groups=-(-3 * work.groups_per_step // 2),  # as the defaults have it
         learning_rate=work.learning_rate,
         max_new_tokens=work.max_new_tokens,
         max_flat_groups=1_000_000,
@@ -142,19 +143,20 @@ def _figures(
             reward=row.reward_total,
             train_s=row.stats.seconds,
             forward_tokens=row.stats.num_forward_tokens,
-            prefill_tokens=sum(_prefill(group.baseline) for group in consumed),
+            prefill_tokens=_prefill(group.baseline for group in consumed if group.baseline),
         )
         before = at
 
 
-def _prefill(members: Sequence[Attempt]) -> int:
-    """Tokens that were told to the policy: the group's prompt once, observations of each member."""
-    if not members:
-        return 0
-    observed = sum(
-        len(span.token_ids_T) for member in members for span in member.spans if span.kind is SpanKind.OBSERVATION
-    )
-    return len(members[0].spans[0].token_ids_T) + observed
+def _prefill(groups: Iterable[Sequence[Attempt]]) -> int:
+    """Distinct tokens that were told to the policy: what prompts have in common once, observations of each member."""
+    observed, prompts = 0, []
+    for place, members in enumerate(groups):
+        prompts.append(Key(tokens=members[0].spans[0].token_ids_T, group=place))
+        observed += sum(
+            len(span.token_ids_T) for member in members for span in member.spans if span.kind is SpanKind.OBSERVATION
+        )
+    return num_tree_tokens(prompts, least=1) + observed
 
 
 def _check_prompts(work: Workload, groups: Iterable[EpisodeGroup]) -> None:

@@ -83,9 +83,9 @@ class StepFigures(Record, frozen=True, kw_only=True):
     train_s: float = 0.0
     """Ours: forward, backward, optimizer, publication."""
     forward_tokens: int = 0
-    """Ours: tokens through the model in training, a shared prompt once."""
+    """Ours: tokens through the model in training, what a pass shares once."""
     prefill_tokens: int = 0
-    """Ours: distinct prompt and observation tokens of the groups, a shared prompt once a group."""
+    """Ours: distinct prompt and observation tokens of the step, what its prompts begin with once."""
 
 
 class Side(Record, frozen=True, kw_only=True):
