@@ -42,7 +42,7 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             "configuration file cannot be read", where=str(path), expected="UTF-8 text", mend=str(error)
         ) from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(
             f"not valid TOML: {error}", where=str(path), expected="TOML 1.0", mend="mend the line named above"
         ) from error

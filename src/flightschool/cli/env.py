@@ -1,4 +1,4 @@
-"""``env build · import · list · show · check``: environments, from traces, of other ecosystems, and built in."""
+"""``env build · import · export · list · show · check``: environments from traces, of other ecosystems, built in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from flightschool.cli import env_import, output
+from flightschool.cli import env_import, env_package, output
 from flightschool.cli.env_check import check
 from flightschool.cli.env_drafts import draft_checks
 from flightschool.cli.references import check_name, open_environment, workspace, workspace_if_any
@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
     verb(env, "build", example="flightschool env build --from-traces june --name support --code my_agent.tools")(build)
     verb(env, "draft-checks", example="flightschool env draft-checks support --statements said.txt")(draft_checks)
     env_import.register(env)
+    env_package.register(env)
     verb(env, "list", example="flightschool env list")(list_)
     verb(env, "show", example="flightschool env show desk")(show)
     verb(env, "check", example="flightschool env check desk --json")(check)
@@ -41,20 +42,24 @@ def build(
     checks: Path | None = typer.Option(None, "--checks", help="TOML file of checks that judge the tasks too."),
     user: str = typer.Option("", "--user", help="Users to ask: scripted, or openai:URL#MODEL; else the brief is told."),
     imitate: str = typer.Option("", "--imitate", help="openai:URL#MODEL invents unknown reads; never worth a reward."),
+    out: Path | None = typer.Option(None, "--out", help="Folder of the package; by default environments/NAME."),
+    episodes: bool = typer.Option(True, "--episodes/--no-episodes", help="Whether the recordings go into the package."),
 ) -> None:
     """Build an environment from recorded episodes, and print the share of recorded calls that it reproduces.
 
     With --code the calls are executed; tools that it has no function for, and all without it, are answered by what is
-    inferred of them on --state, else from the recordings; what neither knows is a typed error.
+    inferred of them on --state, else from the recordings; what neither knows is a typed error. The package that is
+    written (env.toml, tasks, state, tools, verifiers, report) can be read, and imported elsewhere with env import.
     """
-    from flightschool.environments import build_from_traces, save_environment
+    from flightschool.environments import build_from_traces
     from flightschool.traces import load_traces
 
     check_name(name, "--name")
     with workspace() as space:
+        place = env_package.free_place(space, name, out)
         recorded = load_traces(space.store, traces)
         built = build_from_traces(recorded, name, state=state, code=code, checks=checks, user=user, imitation=imitate)
-        record = save_environment(space.store, built, traces=traces)
+        record = env_package.keep_built(space, built, recorded, traces, place, episodes=episodes)
     output.say(f"{name}: {record.num_tasks} tasks, {record.num_tools} tools, answered by {record.kind}")
     without = _without_code(built)
     if without:
@@ -67,7 +72,8 @@ def build(
     guessed = [entry.spec.name for entry in record.inventory if entry.effect_guessed]
     if guessed:
         output.say(f"effects guessed by name, check them: {', '.join(guessed[:10])}", style="yellow")
-    output.finish({**_kept(record), "without_code": without})
+    output.say(f"package: {place}")
+    output.finish({**_kept(record), "without_code": without, "package": str(place)})
 
 
 def _without_code(built: BuiltEnvironment) -> list[str]:
@@ -142,7 +148,7 @@ def _strata(world: Environment) -> list[dict[str, Any]]:
 def _kept(record: EnvironmentRecord) -> dict[str, Any]:
     """The record without what only the workspace needs to rebuild it."""
     built: dict[str, Any] = msgspec.to_builtins(record)
-    return {key: value for key, value in built.items() if key not in ("content", "state")}
+    return {key: value for key, value in built.items() if key not in ("content", "state", "examination", "package")}
 
 
 def _tell_fidelity(fidelity: Fidelity) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from flightschool.cli import output
+from flightschool.cli.env_package import keep_examination
 from flightschool.cli.references import open_environment, workspace_if_any
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ def check(
     record, episodes, state = _sources(space, environment)
     with output.progress("running the recordings again"):
         examination = examine(world, episodes, findings, state=state, num_folds=folds)
+    whole = num is None and folds > 0 and episodes is not None
+    if whole and record is not None and space is not None and record.digest == world.digest:
+        with space:
+            keep_examination(space, record, examination)
     statement = wind_tunnel(world, examination, record.inventory if record else ())
     barring = sum(finding.severity is Severity.BARRING for finding in findings)
     examined = len(world.tasks()) if num is None else min(num, len(world.tasks()))

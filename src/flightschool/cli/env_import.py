@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from flightschool.cli import output
+from flightschool.cli import env_package, output
 from flightschool.cli.references import check_name, workspace
 from flightschool.cli.verb import verb
 from flightschool.errors import InputError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-FORMATS = ("openenv", "mcp", "nemo-gym", "reasoning-gym", "gymnasium", "textarena", "verifiers")
+FORMATS = ("auto", "package", "openenv", "mcp", "nemo-gym", "reasoning-gym", "gymnasium", "textarena", "verifiers")
 REWARDS = ("sum", "last", "max")
 
 
@@ -29,9 +29,9 @@ def register(env: typer.Typer) -> None:
 
 
 def import_(
-    source: str = typer.Argument(..., metavar="SOURCE", help="A URL, a command line, or names; see above."),
-    name: str = typer.Option(..., "--name", help="Name of the environment."),
-    format: str = typer.Option("openenv", "--format", help=" | ".join(FORMATS)),
+    source: str = typer.Argument(..., metavar="SOURCE", help="A folder, a URL, a command line, or names; see above."),
+    name: str = typer.Option("", "--name", help="Name of the environment; a package has one of its own."),
+    format: str = typer.Option("auto", "--format", help=" | ".join(FORMATS)),
     num: int = typer.Option(16, "-n", "--num", min=1, help="Most tasks; seeds of each name."),
     split: str = typer.Option("", "--split", help="openenv: split of the tasks; the first one by default."),
     threshold: float = typer.Option(1.0, "--threshold", help="Reward from which a task counts as solved."),
@@ -45,10 +45,12 @@ def import_(
     ),
     python: str = typer.Option("", "--python", help="Interpreter that has the other ecosystem's packages."),
     knobs: Path | None = typer.Option(None, "--knobs", help="TOML file: configuration of generators or environments."),
+    trust: bool = typer.Option(False, "--trust", help="package: its code may run, servers it names may be asked."),
 ) -> None:
-    """Make an environment of another ecosystem one of this workspace.
+    """Make an environment package, or an environment of another ecosystem, one of this workspace.
 
-    openenv URL: any OpenEnv server. mcp URL|COMMAND: tools of an MCP server, tasks from --tasks. nemo-gym URL: rows
+    A folder with env.toml is a package, as env build and env export write it. openenv URL: any OpenEnv server. mcp
+    URL|COMMAND: tools of an MCP server, tasks from --tasks. nemo-gym URL: rows
     from --tasks, played at a resources server. reasoning-gym NAME,NAME|all: generators are families, seeds are tasks,
     --knobs their difficulty. gymnasium ID and textarena ID,ID: seeds are tasks. verifiers NAME: rows of a v1 taskset,
     or of a module with load_environment, are tasks, --knobs its arguments. The last four run under --python.
@@ -56,25 +58,29 @@ def import_(
     from flightschool.environments import save_environment
     from flightschool.environments.foreign.keeping import built_foreign
 
+    kind = _format(source, format)
+    if kind == "package":
+        env_package.import_folder(Path(source), check_name(name, "--name") if name else "", trust)
+        return
     check_name(name, "--name")
-    _check(format, reward, threshold)
+    _check(kind, reward, threshold)
     with workspace() as space:
-        if format == "openenv":
+        if kind == "openenv":
             content, guessed, notes = _openenv(source, num, split, threshold, reward, max_turns, token_env)
-        elif format == "mcp":
+        elif kind == "mcp":
             content, guessed, notes = _mcp(source, tasks, effects, confirm_effects, max_turns, token_env)
-        elif format == "nemo-gym":
+        elif kind == "nemo-gym":
             content, guessed, notes = _nemo_gym(source, tasks, num, threshold, max_turns)
         else:
-            content, guessed, notes = _peer(format, source, python, num, knobs, threshold, reward, max_turns)
+            content, guessed, notes = _peer(kind, source, python, num, knobs, threshold, reward, max_turns)
         record = save_environment(space.store, built_foreign(name, content, guessed))
-    _tell(record, notes, guessed if format == "mcp" and not confirm_effects else ())
+    _tell(record, notes, guessed if kind == "mcp" and not confirm_effects else ())
     output.finish(
         {
             "name": record.name,
             "digest": record.digest,
             "kind": record.kind,
-            "format": format,
+            "format": kind,
             "num_tasks": record.num_tasks,
             "num_tools": record.num_tools,
             "tools": [{"name": spec.name, "effect": spec.effect.value} for spec in content.tools],
@@ -83,6 +89,22 @@ def import_(
             "num_with_oracle": sum(bool(reference.oracle) for reference in content.references),
             "notes": list(notes),
         }
+    )
+
+
+def _format(source: str, format: str) -> str:
+    """The format that was named, or that the source shows: a folder is a package, an address an OpenEnv server."""
+    if format != "auto":
+        return format
+    if source.startswith(("http://", "https://")):
+        return "openenv"
+    if Path(source).is_dir():
+        return "package"
+    raise InputError(
+        f"{source!r} does not show what it is",
+        where="SOURCE",
+        expected="the folder of a package, or --format: " + " | ".join(FORMATS[2:]),
+        mend="check the path, or name the format",
     )
 
 

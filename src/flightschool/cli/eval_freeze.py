@@ -245,7 +245,7 @@ def _went_on(space: Workspace, name: str, role: str) -> bool:
     card = space.store.get(SEALED_KIND, name, SealedHoldout)
     if card.complete:
         return False
-    finish_sealing(space.store, name, KeyRing(outside=space.root).take(card.key_id, role=role))
+    finish_sealing(space.store, name, KeyRing(outside=space.root).take(card.key_id, role=role), space.root)
     output.say(f"the sealing of {name}, which had been cut short, is finished")
     output.finish({"suite": card.suite, "holdout": name, "finished": True})
     return True

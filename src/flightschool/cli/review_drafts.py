@@ -8,6 +8,7 @@ import typer
 
 from flightschool.cli import output
 from flightschool.cli.env_drafts import tell_drafts
+from flightschool.cli.env_package import refresh
 from flightschool.cli.references import actor, workspace
 
 __all__ = ["drafts", "reject", "sign"]
@@ -59,8 +60,11 @@ def _decide(environment: str, draft: str, yes: bool, reason: str, edited: object
         before = load_record(space.store, environment).digest
         action = "draft check signed" if yes else "draft check rejected"
         decided = decide(space.store, environment, draft, sign=yes, by=actor(), reason=reason, edited=check)
-        digest = load_record(space.store, environment).digest
+        record = load_record(space.store, environment)
+        digest = record.digest
         detail = {"draft": draft, "reason": reason, "edited": check is not None, "before": before, "after": digest}
         AuditLog(space.store).append(actor(), action, environment, detail)
+        if digest != before:
+            refresh(space, record)
     output.say(f"{draft}: {decided.status}" + (f"; {environment} is now {digest}" if digest != before else ""))
     output.finish({"env": environment, "draft": decided, "digest": digest})

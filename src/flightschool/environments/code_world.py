@@ -53,11 +53,11 @@ def load_code(code: str) -> ModuleType:
         raise _broken_import(code, error) from error
     except ConfigError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends when it is run is no module of tools
         raise _broken_import(code, error) from error
 
 
-def _broken_import(code: str, error: Exception) -> ConfigError:
+def _broken_import(code: str, error: BaseException) -> ConfigError:
     return ConfigError(
         f"the module cannot be imported: {type(error).__name__}: {error}",
         where=f"--code {code}",

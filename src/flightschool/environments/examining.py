@@ -87,6 +87,7 @@ def examine(
     *,
     state: dict[str, Json] | None = None,
     num_folds: int = 8,
+    fidelity: Fidelity | None = None,
 ) -> Examination:
     """Examine an environment.
 
@@ -96,15 +97,17 @@ def examine(
         findings: of ``check_environment``, if they are known.
         state: tables of the initial state, if one was given.
         num_folds: parts of the held-out measurement; 0 leaves it out.
+        fidelity: to the same episodes, if it was just measured.
     """
     findings = check_environment(environment) if findings is None else findings
     traced = underlying(environment)
     waiting = traced.content.waiting if traced is not None else ()
-    fidelity = held = None
+    held = None
     if episodes is not None:
         one_state = bool(traced.content.state_digest) if traced is not None else False
         trials = sort_trials(episodes, one_state=one_state)
-        fidelity = verify_fidelity(environment, episodes, trials.task_of, waiting=[one.task for one in waiting])
+        if fidelity is None:
+            fidelity = verify_fidelity(environment, episodes, trials.task_of, waiting=[one.task for one in waiting])
         if traced is not None and (traced.content.coded or not traced.content.code) and num_folds:
             writes = {spec.name for spec in environment.tools() if spec.effect is not Effect.READ}
             held = hold_out(

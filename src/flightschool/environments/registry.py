@@ -21,6 +21,7 @@ from flightschool.digest import canonical_json
 from flightschool.environments.built import BuiltEnvironment, LeftOut
 from flightschool.environments.code_world import load_code, source_digest, tool_functions
 from flightschool.environments.declared import Declaration, DeclaredEnvironment
+from flightschool.environments.examining import Examination
 from flightschool.environments.fidelity import Fidelity
 from flightschool.environments.foreign import ForeignContent, ForeignEnvironment
 from flightschool.environments.from_traces import open_code
@@ -36,13 +37,27 @@ from flightschool.records import Record
 if TYPE_CHECKING:
     from flightschool.store import Workspace
 
-__all__ = ["BUILT_IN", "EnvironmentRecord", "environment_names", "load_environment", "load_record", "save_environment"]
+__all__ = [
+    "BUILT_IN",
+    "EnvironmentRecord",
+    "check_environment_name",
+    "environment_names",
+    "kind_of",
+    "load_environment",
+    "load_record",
+    "put_record",
+    "rebuild",
+    "record_of",
+    "save_environment",
+]
 
 _KIND = "environments"
 R = TypeVar("R", bound=Record)
 BUILT_IN = ("desk",)
 """Names that need no workspace and cannot be given to other environments."""
 TOKEN_VARIABLE = "FLIGHTSCHOOL_TOKEN"
+_LONGEST_NAME = 200
+"""Bytes; a package's folder has the name."""
 _DESK_OPTIONS = ("seed", "wording", "rename")
 
 
@@ -70,10 +85,21 @@ class EnvironmentRecord(Record, frozen=True, kw_only=True):
     fidelity: Fidelity
     inventory: tuple[InventoryEntry, ...]
     left_out: tuple[LeftOut, ...]
+    examination: Examination | None = None
+    """The last whole examination of this very environment."""
+    package: str = ""
+    """Folder of its package, relative to the workspace where it lies inside; empty: none was written."""
 
 
 def save_environment(store: Store, built: BuiltEnvironment, *, traces: str = "") -> EnvironmentRecord:
-    """Keep an environment under its name, replacing an older one; blobs first, so that no record dangles.
+    """Keep an environment under its name, replacing an older one; see ``record_of``."""
+    record = record_of(store, built, traces=traces)
+    store.put(_KIND, record.name, record)
+    return record
+
+
+def record_of(store: Store, built: BuiltEnvironment, *, traces: str = "") -> EnvironmentRecord:
+    """The record of an environment, not yet kept; its blobs are, so that no record ever dangles.
 
     Args:
         store: the workspace's store.
@@ -85,26 +111,20 @@ def save_environment(store: Store, built: BuiltEnvironment, *, traces: str = "")
     """
     environment = built.environment
     name = environment.name
-    if name in BUILT_IN or not name or set(name) & set("/?#:") or name.startswith("."):
-        raise InputError(
-            f"an environment cannot be named {name!r}",
-            where="--name",
-            expected="a new name without '/', '?', '#', ':' and leading '.'",
-            mend="choose another name",
-        )
+    check_environment_name(name)
     content, state, kind, checks = "", {}, "environment", ""
     inner = environment
     if isinstance(environment, DeclaredEnvironment):
         checks, inner = store.put_blob(canonical_json(environment.declaration)), environment.inner
     if isinstance(inner, TracedEnvironment):
         content = store.put_blob(canonical_json(inner.content))
-        kind = "mixed" if inner.content.coded else "functions" if inner.content.code else "recordings"
+        kind = kind_of(inner.content)
         # recordings answer without the state, whose digest alone is kept
         tables = built.state or {} if inner.content.code or inner.content.programs else {}
         state = {table: store.put_blob(canonical_json(value)) for table, value in tables.items()}
     elif isinstance(environment, ForeignEnvironment):
         content, kind = store.put_blob(canonical_json(environment.content)), "foreign"
-    record = msgspec.convert(
+    return msgspec.convert(
         {
             "name": name,
             "digest": environment.digest,
@@ -124,8 +144,28 @@ def save_environment(store: Store, built: BuiltEnvironment, *, traces: str = "")
         },
         EnvironmentRecord,
     )
-    store.put(_KIND, name, record)
-    return record
+
+
+def check_environment_name(name: str) -> None:
+    """Refuse names that are built in, read as something else, or can name no folder. Raises ``InputError``."""
+    odd = not name.isprintable() or len(name.encode(errors="replace")) > _LONGEST_NAME
+    if name in BUILT_IN or not name or odd or set(name) & set("/?#:") or name.startswith("."):
+        raise InputError(
+            f"an environment cannot be named {name[:_LONGEST_NAME]!r}",
+            where="--name",
+            expected="a new name without '/', '?', '#', ':' and leading '.'",
+            mend="choose another name",
+        )
+
+
+def kind_of(content: TracedContent) -> Literal["recordings", "functions", "mixed"]:
+    """What answers the calls of an environment from traces."""
+    return "mixed" if content.coded else "functions" if content.code else "recordings"
+
+
+def put_record(store: Store, record: EnvironmentRecord) -> None:
+    """Keep a record whose blobs the store already has, replacing an older one of its name."""
+    store.put(_KIND, record.name, record)
 
 
 def _lasting(code: str) -> str:
@@ -179,12 +219,21 @@ def load_environment(ref: str, workspace: Workspace | None = None) -> Environmen
             expected=f"one of {', '.join(BUILT_IN)}, or a workspace that knows the name",
             mend="go to the folder with flightschool.toml",
         )
-    record = load_record(workspace.store, name)
-    environment = _judged(workspace.store, record, _rebuild(workspace.store, record))
+    return rebuild(workspace.store, load_record(workspace.store, name))
+
+
+def rebuild(store: Store, record: EnvironmentRecord) -> Environment:
+    """The environment of a record.
+
+    Raises:
+        ConfigError: its code cannot be loaded.
+        InputError: it no longer has the digest that it was kept with.
+    """
+    environment = _judged(store, record, _rebuild(store, record))
     if environment.digest != record.digest:
         raise InputError(
-            f"environment {name!r} is no longer what was kept",
-            where=record.code or name,
+            f"environment {record.name!r} is no longer what was kept",
+            where=record.code or record.name,
             expected=record.digest,
             mend="its code changed: build it again with flightschool env build, and audit it again",
         )
@@ -258,6 +307,7 @@ def replace_content(store: Store, record: EnvironmentRecord, environment: Traced
         num_tasks=len(environment.tasks()),
         strata=dict(environment.strata),
         content=store.put_blob(content),
+        examination=None,
     )
     store.put(_KIND, record.name, changed)
 

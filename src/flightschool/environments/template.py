@@ -10,10 +10,11 @@ from flightschool.store import DEFAULT_CONFIG
 __all__ = ["init_files"]
 
 _TRAIN = """\
-# The whole road for an agent of your own. What is commented shows the default; unknown keys are refused.
+# The whole road for an agent of your own. What is commented shows the default; unknown keys are refused. What is not
+# commented fits the example and the tiny model that ships: some minutes on two cores, and no network.
 #
-#   flightschool traces import traces/ --name mine
-#   flightschool env build --from-traces mine --name my-agent
+#   flightschool traces import traces/example.jsonl --name mine
+#   flightschool env build --from-traces mine --name my-agent --state state
 #   flightschool train train.toml
 
 # seed = 0
@@ -28,7 +29,7 @@ name = "my-agent"                 # as given to `env build`
 # checks = "checks.toml"          # your own checks of every kind, beside those drafted from the traces
 
 [model]
-# name = "smollm2-135m"           # downloaded once; or the path of a local Hugging Face folder
+name = "tiny"                     # ships; "smollm2-135m" is downloaded once; or the path of a Hugging Face folder
 
 [harness]                         # command = "python agent.py" trains your own program, started once an attempt
 # timeout_s = 300                 # seconds an attempt of it may take, waiting for the model apart
@@ -48,9 +49,10 @@ name = "my-agent"                 # as given to `env build`
 
 [suite]
 # name = "checkride"              # frozen before anything trains
-# suite_fraction = 0.3            # share of each stratum's families
+suite_fraction = 0.25             # share of each stratum's families
 # holdout_fraction = 0.1          # sealed until acceptance
-trained = []                      # strata to train, as `env show my-agent` lists them
+max_tasks_per_family = 2          # that a family gives to the suite
+trained = ["cancel"]              # strata to train, as `env show my-agent` lists them
 
 [waiver]                          # who lets tasks train against the audit's advice; logged, and on every report
 # name = ""
@@ -62,12 +64,17 @@ trained = []                      # strata to train, as `env show my-agent` list
 # reason = ""
 # share = 0.05
 
+[imitation]                       # recorded episodes that the checks accept are imitated first
+epochs = 20                       # passes over them; 0: none, the default
+learning_rate = 3e-4              # a model of a hundred million parameters and more wants 5e-5
+
 [training]
 # algorithm = "grpo"              # or "dr_grpo"
-# num_steps = 12
-# learning_rate = 1e-5
-# group_size = 8                  # attempts at one task that are compared with one another
-# groups_per_step = 4
+num_steps = 2
+learning_rate = 3e-4              # a larger model wants 1e-5
+group_size = 4                    # attempts at one task that are compared with one another
+groups_per_step = 2
+max_new_tokens = 48               # of one turn
 # max_staleness = 1               # most versions between sampling a token and training on it
 # device = "cpu"                  # or "cuda"
 
@@ -80,17 +87,18 @@ _README = f"""\
 # A flightschool workspace
 
 - `flightschool.toml` makes this folder a workspace; data lie in `.flightschool/`.
-- `traces/` is for recordings of your agent: OpenAI chat JSON lines, OpenTelemetry GenAI traces (OTLP JSON) or tau-bench
-  results. `example.jsonl` shows the first. Of all metadata, `success` (or `reward`) matters most: an outcome is what a
-  task's checks are made from.
+- `traces/` is for recordings of your agent, in any of thirteen formats. `example.jsonl` shows one of them: 72 invented
+  episodes of an order desk, enough to train on. Of all metadata, `success` (or `reward`) matters most: an outcome is
+  what a task's checks are made from.
 - `tools.py` shows how your own tool functions answer calls, on a fresh copy of `state/` for every episode. Without them
   recordings answer, and whatever was not recorded is an error that says "{NOT_RECORDED}".
 - `train.toml` configures the rest of the road.
 
     flightschool traces import traces/example.jsonl --name mine
-    flightschool env build --from-traces mine --name my-agent --state state --code ./tools.py
+    flightschool env build --from-traces mine --name my-agent --state state
     flightschool env check my-agent
-    flightschool rollout my-agent --policy oracle -n 2
+    flightschool train train.toml
+    flightschool rollout my-agent --policy run:train -n 4
 """
 
 _TOOLS = '''\
@@ -113,16 +121,23 @@ def cancel_order(state, order_id):
     return order
 '''
 
+_ASKED = (
+    "Please cancel order {}.", "Stop order {} now.", "I no longer want {}.", "Drop the order {} for me.",
+    "Call off {} today.", "We must undo order {}.", "Kindly void {}.", "Take {} back.", "Remove my order {}.",
+    "End order {} at once.", "Nobody needs {} any more.", "Withdraw order {} please.",
+)  # fmt: skip
+_IN_EACH = 6
+"""Orders that are cancelled in one wording."""
+_CANCELLED = tuple(f"{'ABCDEFGH'[3 * n % 8]}{11 + n}" for n in range(_IN_EACH * len(_ASKED)))
+_SHIPPED = ("B2", "D4", "F6")
 _ORDERS: dict[str, Json] = {
-    "A1": {"id": "A1", "status": "open"},
-    "B2": {"id": "B2", "status": "shipped"},
-    "C3": {"id": "C3", "status": "open"},
+    name: {"id": name, "status": "shipped" if name in _SHIPPED else "open"} for name in (*_CANCELLED, *_SHIPPED)
 }
 
 
 def init_files() -> dict[str, str]:
     """Relative path → text of every file of a new workspace. ``flightschool.toml`` should be written last."""
-    episodes = [_cancelling("A1", number=1), _cancelling("C3", number=2)]
+    episodes = [_cancelling(order, number) for number, order in enumerate(_CANCELLED)]
     return {
         "README.md": _README,
         "train.toml": _TRAIN,
@@ -139,12 +154,17 @@ def _cancelling(order: str, number: int) -> dict[str, Json]:
     return {
         "messages": [
             {"role": "system", "content": "You are the order desk. Cancel open orders on request; shipped ones never."},
-            {"role": "user", "content": f"Please cancel order {order}."},
+            {"role": "user", "content": _ASKED[number // _IN_EACH].format(order)},
             *_call("get_order", order, found, "call-0"),
             *_call("cancel_order", order, cancelled, "call-1"),
             {"role": "assistant", "content": f"Order {order} is cancelled."},
         ],
-        "metadata": {"id": f"example-{number}", "task": f"cancel-{order}", "success": True},
+        "metadata": {
+            "id": f"example-{number}",
+            "task": f"cancel-{order}",
+            "stratum": "cancel",
+            "success": True,
+        },
     }
 
 

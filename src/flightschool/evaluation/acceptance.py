@@ -17,6 +17,8 @@ from typing import NotRequired, Required, TypedDict, Unpack
 import msgspec
 
 from flightschool.environments import TracedContent
+from flightschool.environments.declared import Declaration, DeclaredEnvironment
+from flightschool.environments.foreign import ForeignContent, ForeignEnvironment
 from flightschool.environments.registry import EnvironmentRecord, open_content
 from flightschool.errors import GateError, InputError
 from flightschool.evaluation.records import EvaluationRun
@@ -226,9 +228,15 @@ def _opened(store: SqlStore, card: SealedHoldout, part: SealedPart, base: Callab
             withdrawn = store.get(WITHDRAWN, environment.digest, Withdrawn)
             environment = ReducedEnvironment(environment, withdrawn.hidden)
         return environment
-    content = msgspec.json.decode(part.content, type=TracedContent)
     record = store.get(ENVIRONMENTS, card.environment, EnvironmentRecord)
-    return open_content(store, record, content)
+    opened: Environment
+    if record.kind == "foreign":
+        opened = ForeignEnvironment(record.name, msgspec.json.decode(part.content, type=ForeignContent))
+    else:
+        opened = open_content(store, record, msgspec.json.decode(part.content, type=TracedContent))
+    if part.checks:
+        opened = DeclaredEnvironment(opened, msgspec.json.decode(part.checks, type=Declaration))
+    return opened
 
 
 def _look(store: Store, card: SealedHoldout, asked: Asked) -> tuple[int, LogEntry]:

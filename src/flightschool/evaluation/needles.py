@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
+from flightschool.environments.examining import underlying
 from flightschool.protocols import Environment
 from flightschool.records import Json, Task
 
@@ -123,6 +124,11 @@ def _texts_of(environment: Environment, task: Task) -> Iterator[str]:
     reference = environment.reference(task.id)
     yield reference.oracle_answer
     yield from _walk(msgspec.to_builtins((reference.oracle, reference.checks)), 0)
+    traced = underlying(environment)
+    for script in () if traced is None else traced.content.scripts:
+        if script.task == task.id:  # what its user knows, and tells when asked
+            yield from script.facts
+            yield from (answer for _, answer in script.replies)
 
 
 def texts_in(data: bytes, depth: int = 0) -> Iterator[str]:

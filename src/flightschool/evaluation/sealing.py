@@ -20,17 +20,20 @@ from pathlib import Path
 import msgspec
 
 from flightschool.environments import EnvironmentRecord
+from flightschool.environments.packages import edited_files, refresh_package
 from flightschool.errors import GateError, InputError, NotFoundError
 from flightschool.evaluation.needles import Needles
 from flightschool.evaluation.records import Frozen, Pool
 from flightschool.evaluation.suites import DEFAULT_LOOKS, FREEZE, HOLDOUT_KIND, POOL_KIND, SUITE_KIND
 from flightschool.evaluation.sweeping import (
     ENVIRONMENTS,
+    TRACES,
     MovedRow,
     Remainder,
     Sweep,
     files_with,
     kept_record,
+    own_package,
     refuse_stuck,
     remainder_of,
     require_gone,
@@ -51,6 +54,7 @@ from flightschool.lineage import Signature, sign
 from flightschool.protocols import Environment, Store
 from flightschool.records import Record, Suite, Task
 from flightschool.store import SqlStore, erase
+from flightschool.traces import TraceRecord
 
 __all__ = [
     "DEFAULT_ALPHA",
@@ -114,6 +118,8 @@ class SealedPart(Record, frozen=True, kw_only=True):
     suite: Suite
     content: bytes = b""
     """The environment's whole content, where the workspace keeps it; empty where code makes it."""
+    checks: bytes = b""
+    """Its declared checks as they were; empty where there are none."""
     moved: tuple[MovedRow, ...] = ()
     erased_records: tuple[tuple[str, str], ...] = ()
     erased_blobs: tuple[str, ...] = ()
@@ -192,9 +198,10 @@ def seal_holdout(
     part = SealedPart(
         suite=holdout,
         content=store.get_blob(kept.content) if kept is not None else b"",
+        checks=store.get_blob(kept.checks) if kept is not None and kept.checks else b"",
         moved=tuple(sweep.moved),
         erased_records=tuple((row.kind, row.key) for row in sweep.moved if row.kind != "blob"),
-        erased_blobs=tuple(sweep.blobs | ({kept.content} if kept is not None else set())),
+        erased_blobs=tuple(sweep.blobs | ({kept.content, *remainder.outdated} if kept is not None else set())),
     )
     card = _card_of(frozen, environment, remainder, part, key, tasks, terms, open_, override_reason)
     suite = msgspec.structs.replace(frozen.suite, environment_digest=remainder.digest)
@@ -202,18 +209,31 @@ def seal_holdout(
     pool = Pool(suite=suite.name, suite_digest=suite.digest, tasks=frozen.pool)
     _write(store, environment, remainder, sweep, suite, pool, card)
     _withdraw(store, environment, card, () if kept is not None else tuple(task.digest for task in tasks))
-    card = finish_sealing(store, card.name, key)
+    card = finish_sealing(store, card.name, key, root)
     require_gone(store, needles, root)
     return msgspec.structs.replace(frozen, suite=suite, holdout=holdout), card
 
 
-def finish_sealing(store: SqlStore, name: str, key: HoldoutKey) -> SealedHoldout:
-    """Erase what was sealed, however far that had come. Raises ``NotFoundError``, ``GateError`` as ``unseal``."""
+def finish_sealing(store: SqlStore, name: str, key: HoldoutKey, root: Path | None = None) -> SealedHoldout:
+    """Erase what was sealed, however far that had come, and write the environment's package anew without it.
+
+    Args:
+        store: the workspace's store.
+        name: the sealed holdout.
+        key: its key.
+        root: folder of the workspace, where the package is found.
+
+    Raises:
+        NotFoundError: nothing was sealed under this name.
+        GateError: another key, or a changed box.
+    """
     card = store.get(SEALED_KIND, name, SealedHoldout)
     if card.complete:
         return card
     part = unseal_part(card, key)
     erase(store, part.erased_records, part.erased_blobs)
+    if root is not None and store.has(ENVIRONMENTS, card.environment):
+        refresh_package(store, root, store.get(ENVIRONMENTS, card.environment, EnvironmentRecord))
     card = msgspec.structs.replace(card, complete=True)
     store.put(SEALED_KIND, name, card)
     return card
@@ -314,7 +334,10 @@ def _swept(
     sweep = Sweep(store, needles, kept)
     if remainder.record is not None and needles.in_value(msgspec.to_builtins(remainder.record)):
         sweep.stuck.append(f"the inventory of environment {environment.name!r}")
-    refuse_stuck(sweep.stuck, files_with(needles, root, store))
+    package = own_package(store, environment, root)
+    if package is not None and edited_files(package):
+        sweep.stuck.append(f"the package {package}, which was changed by hand")
+    refuse_stuck(sweep.stuck, files_with(needles, root, store, package))
     return sweep
 
 
@@ -369,8 +392,12 @@ def _write(
         (SEALED_KIND, card.name, card),
         *sweep.rewritten,
     ]
-    if remainder.record is not None:
-        rows.append((ENVIRONMENTS, environment.name, remainder.record))
+    record = remainder.record
+    if record is not None:
+        split = next((row for kind, key, row in sweep.rewritten if kind == TRACES and key == record.traces), None)
+        if isinstance(split, TraceRecord):  # it is still measured against its recordings, the sealed ones apart
+            record = msgspec.structs.replace(record, traces_digest=split.blob)
+        rows.append((ENVIRONMENTS, environment.name, record))
     store.put_many(rows)
 
 

@@ -13,6 +13,11 @@ import msgspec
 from flightschool.digest import canonical_json
 from flightschool.digest import digest as content_digest
 from flightschool.environments import EnvironmentRecord, TracedContent
+from flightschool.environments.declared import Declaration
+from flightschool.environments.examining import underlying
+from flightschool.environments.foreign import ForeignContent
+from flightschool.environments.packages import edited_files, package_files
+from flightschool.environments.packages.places import package_folder
 from flightschool.errors import GateError, StoreError
 from flightschool.evaluation.needles import Needles
 from flightschool.evaluation.suites import HOLDOUT_KIND, POOL_KIND, SUITE_KIND
@@ -25,11 +30,13 @@ from flightschool.traces import StoredTraces, TraceRecord, save_episodes
 
 __all__ = [
     "ENVIRONMENTS",
+    "TRACES",
     "MovedRow",
     "Remainder",
     "Sweep",
     "files_with",
     "kept_record",
+    "own_package",
     "refuse_stuck",
     "remainder_of",
     "require_gone",
@@ -59,11 +66,20 @@ def kept_record(store: SqlStore, environment: Environment) -> EnvironmentRecord 
     return record if record.content and record.digest == environment.digest else None
 
 
+def own_package(store: SqlStore, environment: Environment, root: Path | None) -> Path | None:
+    """The package of an environment, which follows it; None where there is none."""
+    if root is None or not store.has(ENVIRONMENTS, environment.name):
+        return None
+    return package_folder(root, store.get(ENVIRONMENTS, environment.name, EnvironmentRecord))
+
+
 class Remainder(msgspec.Struct, frozen=True):
     """What is left of an environment: its digest, and its record where the workspace keeps its content."""
 
     digest: str
     record: EnvironmentRecord | None
+    outdated: tuple[str, ...] = ()
+    """Blobs that only the environment as it was needs, beside its content."""
 
 
 def remainder_of(
@@ -76,8 +92,58 @@ def remainder_of(
     """What is left of the environment, as kept content or as a view on the code."""
     if kept is None:
         return Remainder(ReducedEnvironment(environment, [task.digest for task in sealed]).digest, None)
-    content = msgspec.convert(json.loads(store.get_blob(kept.content)), TracedContent)
     hidden = {task.id for task in sealed}
+    plain = json.loads(store.get_blob(kept.content))
+    smaller: ForeignContent | TracedContent
+    if kept.kind == "foreign":
+        smaller = left = _less_foreign(msgspec.convert(plain, ForeignContent), hidden)
+        digest = left.digest
+    else:
+        smaller = less = _less_traced(msgspec.convert(plain, TracedContent), hidden, needles)
+        digest = content_digest(_as_loaded(less, environment))
+    checks = kept.checks
+    if checks:
+        declared = _less_declared(msgspec.convert(json.loads(store.get_blob(checks)), Declaration), hidden, needles)
+        checks, digest = store.put_blob(canonical_json(declared)), content_digest({"inner": digest, "checks": declared})
+    record = msgspec.structs.replace(
+        kept,
+        digest=digest,
+        num_tasks=len(smaller.tasks),
+        content=store.put_blob(canonical_json(smaller)),
+        checks=checks,
+        left_out=tuple(one for one in kept.left_out if not needles.in_value(msgspec.to_builtins(one))),
+        inventory=_without(kept.inventory, needles),
+        fidelity=_without(kept.fidelity, needles),
+        examination=None,  # it names tasks, and was taken of another environment
+    )
+    shared = {
+        store.get(ENVIRONMENTS, key, EnvironmentRecord).checks for key in store.keys(ENVIRONMENTS) if key != kept.name
+    }
+    return Remainder(
+        record.digest, record, (kept.checks,) if checks != kept.checks and kept.checks not in shared else ()
+    )
+
+
+def _less_foreign(content: ForeignContent, hidden: set[str]) -> ForeignContent:
+    return msgspec.structs.replace(
+        content,
+        tasks=tuple(task for task in content.tasks if task.id not in hidden),
+        references=tuple(ref for ref in content.references if ref.task_id not in hidden),
+        starts={task: start for task, start in content.starts.items() if task not in hidden},
+    )
+
+
+def _less_declared(declared: Declaration, hidden: set[str], needles: Needles) -> Declaration:
+    """Declared checks without those that judge sealed tasks alone, or say what is sealed."""
+    rows = []
+    for row in declared.checks:
+        left = tuple(task for task in row.tasks if task not in hidden)
+        if (left or not row.tasks) and not needles.in_value(msgspec.to_builtins(row.check)):
+            rows.append(msgspec.structs.replace(row, tasks=left))
+    return msgspec.structs.replace(declared, checks=tuple(rows))
+
+
+def _less_traced(content: TracedContent, hidden: set[str], needles: Needles) -> TracedContent:
     tasks = tuple(task for task in content.tasks if task.id not in hidden)
     scopes = {task.initial_state for task in tasks}
     smaller = msgspec.structs.replace(
@@ -89,21 +155,13 @@ def remainder_of(
             one for one in content.recordings if one.scope in scopes and not needles.in_value(msgspec.to_builtins(one))
         ),
     )
-    smaller = msgspec.structs.replace(
+    return msgspec.structs.replace(
         smaller,
         programs=tuple(_clean(content.programs, needles)),
         waiting=tuple(_clean(content.waiting, needles)),
+        # what a user of a sealed task knows is its text, wherever else it may be said
+        scripts=tuple(one for one in _clean(content.scripts, needles) if one.task not in hidden),
     )
-    record = msgspec.structs.replace(
-        kept,
-        digest=content_digest(_as_loaded(smaller, environment)),
-        num_tasks=len(tasks),
-        content=store.put_blob(canonical_json(smaller)),
-        left_out=tuple(one for one in kept.left_out if not needles.in_value(msgspec.to_builtins(one))),
-        inventory=_without(kept.inventory, needles),
-        fidelity=_without(kept.fidelity, needles),
-    )
-    return Remainder(record.digest, record)
 
 
 def _clean(records: Sequence[V], needles: Needles) -> list[V]:
@@ -143,8 +201,8 @@ def _type_of(value: object) -> Any:
 
 def _as_loaded(content: TracedContent, environment: Environment) -> TracedContent:
     """The content with what loading fills in from the code, which the environment at hand already carries."""
-    whole = getattr(environment, "content", content)
-    return msgspec.structs.replace(content, code_digest=whole.code_digest)
+    whole = underlying(environment)
+    return content if whole is None else msgspec.structs.replace(content, code_digest=whole.content.code_digest)
 
 
 class Sweep:
@@ -216,12 +274,17 @@ class _Holding:
         return getattr(self._store, name)
 
 
-def files_with(needles: Needles, root: Path | None, store: SqlStore) -> list[Path]:
-    """Files of the workspace that hold sealed text, the database apart; none without a root."""
+def files_with(needles: Needles, root: Path | None, store: SqlStore, package: Path | None = None) -> list[Path]:
+    """Files of the workspace that hold sealed text, the database apart; none without a root.
+
+    The files of ``package`` are left out while they are as they were written: they will be written anew.
+    """
     if root is None:
         return []
     database = store._parsed.database if store._parsed.get_backend_name() == "sqlite" else None
     own = [Path(f"{database}{end}") for end in ("", "-wal", "-shm", "-journal")] if database else []
+    if package is not None and not edited_files(package):
+        own += package_files(package)
     return needles.in_files(root, besides=own)
 
 

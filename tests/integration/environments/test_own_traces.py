@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +135,70 @@ def test_from_a_file_to_a_trained_agent(place: Path, capsys: pytest.CaptureFixtu
     assert result["success_before"] == 0.0
     assert result["success_after"] > 0.5
     assert (place / "reports" / "walk.html").is_file()
+
+
+def walk() -> list[list[str]]:
+    """The commands of the README's section, in order."""
+    text = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    section = text.partition("## Your own agent")[2].partition("\n## ")[0]
+    lines = [line for block in re.findall(r"```console\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
+    return [shlex.split(line.removeprefix("$ ")) for line in lines]
+
+
+SHORT = {"epochs = 20": "epochs = 1", "num_steps = 2": "num_steps = 1", "# budget = 96": "budget = 8"}
+"""What makes the walk short, and its agent no good."""
+
+
+def walked(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]
+) -> dict[str, dict[str, Any]]:
+    """The README's section, command by command; what each said, by its verb."""
+    monkeypatch.setenv("FLIGHTSCHOOL_CACHE", str(place / "no-cache"))  # no model but the one that ships
+    told = {}
+    for words in walk():
+        if words[0] == "cd":
+            monkeypatch.chdir(words[1])
+            continue
+        if words[1] == "train":
+            config = Path(words[2])
+            text = config.read_text()
+            for old, new in changes.items():
+                assert old in text
+                text = text.replace(old, new)
+            config.write_text(text)
+        told[" ".join(words[1:3]) if words[1] in ("env", "traces") else words[1]] = said(capsys, *words[1:])
+    return told
+
+
+@pytest.mark.long
+def test_the_readme_goes_from_a_file_to_a_trained_agent(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every command of the walk; imitation and training are shortened: nothing is said about how good it gets."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLIGHTSCHOOL_KEYS", str(tmp_path_factory.mktemp("keys")))
+    told = walked(tmp_path, capsys, monkeypatch, SHORT)
+    assert list(told) == ["init", "traces import", "env build", "env check", "env draft-checks", "train", "rollout"]
+    assert (Path(told["env build"]["package"]) / "env.toml").is_file()
+    assert told["env check"]["reads_reproduced"] == told["env check"]["writes_reproduced"] == 1.0
+    assert 0.0 <= told["train"]["success_after"] <= 1.0
+    assert Path("reports/train.html").is_file()
+    assert len(told["rollout"]["episodes"]) == 8
+    assert told["rollout"]["policy"] == "run:train"
+
+
+@pytest.mark.slow
+def test_the_agent_of_the_readme_has_learned(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLIGHTSCHOOL_KEYS", str(tmp_path_factory.mktemp("keys")))
+    told = walked(tmp_path, capsys, monkeypatch, {})
+    assert told["train"]["success_before"] == 0.0
+    assert told["train"]["success_after"] > 0.5

@@ -134,7 +134,7 @@ class TestTemplate:
                 environment = load_environment("my-agent", space)
                 runner = EpisodeRunner(environment, OutcomeReward(RewardSettings()), run="t")
                 attempts = run_attempts(runner, environment.tasks(), OraclePolicy(environment), seed=0)
-                assert [a.reward.success for a in attempts if a.reward is not None] == [True, True]
+                assert [a.reward.success for a in attempts if a.reward is not None] == [True] * 72
                 assert built.fidelity.calls.value == 1.0
 
     def test_the_configuration_is_one_that_training_takes(self, tmp_path: Path) -> None:
@@ -144,7 +144,8 @@ class TestTemplate:
         path = tmp_path / "train.toml"
         text = init_files()["train.toml"]
         path.write_text(text)
-        assert load_settings(path, JobSettings).environment.name == "my-agent"
+        given = load_settings(path, JobSettings)
+        assert given.environment.name == "my-agent"
         # every commented line is a key with its default
         lines = [
             line.removeprefix("# ") if line.startswith("# ") and " = " in line else line for line in text.splitlines()
@@ -152,5 +153,7 @@ class TestTemplate:
         path.write_text("\n".join(lines))
         default = JobSettings().model_dump()
         for table, values in load_settings(path, JobSettings).model_dump().items():
-            if isinstance(values, dict) and table not in ("environment", "suite"):
-                assert values == default[table], table
+            if isinstance(values, dict) and table != "environment":
+                set_here = getattr(given, table).model_fields_set  # what fits the example
+                for key in values.keys() - set_here:
+                    assert values[key] == default[table][key], (table, key)

@@ -188,7 +188,7 @@ def _row(line: str, where: str) -> _Row:
         if not row.checks:
             raise InputError("a task without checks cannot be judged", expected="at least one check")
         CheckVerifier(row.checks)
-    except (msgspec.DecodeError, InputError) as error:
+    except (msgspec.DecodeError, RecursionError, InputError) as error:
         what = error.what if isinstance(error, InputError) else str(error)
         raise InputError(
             f"not a task: {what}",
@@ -264,5 +264,5 @@ def _value(result: Mapping[str, Json]) -> Json:
         return "\n".join(texts)
     try:
         return msgspec.json.decode(texts[0])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return texts[0]

@@ -44,7 +44,7 @@ def import_nemo_gym(
     starts: dict[str, ForeignTask] = {}
     for where, row in read:
         names = []
-        for tool in row["responses_create_params"].get("tools") or ():
+        for tool in _tools(row, where):
             spec = _spec(tool, where)
             if specs.setdefault(spec.name, spec) != spec:
                 raise InputError(
@@ -91,7 +91,7 @@ def _read(path: Path) -> list[tuple[str, dict[str, Json]]]:
         where = f"{path}:{number}"
         try:
             row = msgspec.json.decode(line)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise InputError(f"no JSON: {error}", where=where, expected="a JSON object", mend="correct it") from error
         if not isinstance(row, dict) or not isinstance(row.get("responses_create_params"), dict):
             raise InputError(
@@ -103,6 +103,21 @@ def _read(path: Path) -> list[tuple[str, dict[str, Json]]]:
         found.append((where, row))
     if not found:
         raise InputError("there are no rows", where=str(path), expected="a JSON object a line", mend="write one")
+    return found
+
+
+def _tools(row: Mapping[str, Json], where: str) -> list[Mapping[str, Json]]:
+    """The tools of a row, each an object with an object for a schema."""
+    tools = row["responses_create_params"].get("tools") or []
+    objects = isinstance(tools, list) and all(isinstance(one, dict) for one in tools)
+    if not objects or not all(isinstance(one.get("parameters") or {}, dict) for one in tools):
+        raise InputError(
+            "tools that are none",
+            where=where,
+            expected='a list of {"name", "description", "parameters": {…}}',
+            mend="correct the row",
+        )
+    found: list[Mapping[str, Json]] = tools
     return found
 
 

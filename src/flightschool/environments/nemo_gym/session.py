@@ -121,7 +121,7 @@ class NemoGymSession:
                 name, _, value = cookie.split(";")[0].partition("=")
                 self._cookies[name.strip()] = value.strip()
             return answer.status, msgspec.json.decode(data or b"null")
-        except (OSError, http.client.HTTPException, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (OSError, http.client.HTTPException, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._lost(f"/{path}: {type(error).__name__}: {error}") from error
         finally:
             connection.close()

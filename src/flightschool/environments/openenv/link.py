@@ -73,7 +73,7 @@ def ask_http(
         connection.request("GET" if body is None else "POST", parts.path + path, body=data, headers=named)
         response = connection.getresponse()
         return response.status, msgspec.json.decode(response.read() or b"null")
-    except (OSError, http.client.HTTPException, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, http.client.HTTPException, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _lost(f"{path} is not answered: {type(error).__name__}: {error}", url) from error
     finally:
         connection.close()
@@ -141,7 +141,7 @@ class Link:
         data = self._waiting.popleft()
         try:
             return msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._broken(f"a message that is no JSON: {error}") from error
 
     def nothing_waits(self) -> bool:

@@ -45,7 +45,7 @@ def load_knobs(path: Path) -> dict[str, Json]:
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(
             f"the configuration cannot be read: {error}", where=str(path), expected="a TOML file", mend="correct it"
         ) from error
