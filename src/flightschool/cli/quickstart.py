@@ -128,6 +128,7 @@ def tell_result(result: JobResult) -> None:
     output.table("Before and after on the frozen suite", ("", "#before", "#after"), shown)
     output.say(f"gain {result.gain_low:+.3f} to {result.gain_high:+.3f} (95 %, paired, by family)")
     output.say(f"report: {result.report}")
+    output.say(f"the trained agent is the policy run:{result.run}")
 
 
 def _embedded(name: str) -> dict[str, Any]:

@@ -51,7 +51,7 @@ name = "tiny"                     # ships; "smollm2-135m" is downloaded once; or
 # name = "checkride"              # frozen before anything trains
 suite_fraction = 0.25             # share of each stratum's families
 # holdout_fraction = 0.1          # sealed until acceptance
-max_tasks_per_family = 2          # that a family gives to the suite
+max_tasks_per_family = 4          # that a family gives to the suite
 trained = ["cancel"]              # strata to train, as `env show my-agent` lists them
 
 [waiver]                          # who lets tasks train against the audit's advice; logged, and on every report
@@ -65,13 +65,13 @@ trained = ["cancel"]              # strata to train, as `env show my-agent` list
 # share = 0.05
 
 [imitation]                       # recorded episodes that the checks accept are imitated first
-epochs = 20                       # passes over them; 0: none, the default
+epochs = 30                       # passes over them; 0: none, the default
 learning_rate = 3e-4              # a model of a hundred million parameters and more wants 5e-5
 
 [training]
 # algorithm = "grpo"              # or "dr_grpo"
 num_steps = 2
-learning_rate = 3e-4              # a larger model wants 1e-5
+learning_rate = 1e-4              # a larger model wants 1e-5
 group_size = 4                    # attempts at one task that are compared with one another
 groups_per_step = 2
 max_new_tokens = 48               # of one turn
@@ -98,7 +98,7 @@ _README = f"""\
     flightschool env build --from-traces mine --name my-agent --state state
     flightschool env check my-agent
     flightschool train train.toml
-    flightschool rollout my-agent --policy run:train -n 4
+    flightschool rollout my-agent --policy run:RUN -n 8      # RUN as `train` names it at its end
 """
 
 _TOOLS = '''\

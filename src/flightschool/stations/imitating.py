@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from flightschool.environments import group_trials
+from flightschool.environments import environment_names, group_trials, load_record
 from flightschool.protocols import Environment, RewardComposition, Tokenizer
 from flightschool.records import Message, Task
 from flightschool.rollouts import EpisodeRunner, demonstrate
@@ -13,7 +13,7 @@ from flightschool.stations.measuring import num_cores
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Tell
 from flightschool.store import Workspace
-from flightschool.traces import load_traces, trace_names
+from flightschool.traces import StoredTraces, load_traces, trace_names
 from flightschool.training import TrainingSettings
 from flightschool.training.imitation import ImitationResult, imitate
 
@@ -40,10 +40,13 @@ def learn_by_imitation(
         tokenizer: its tokenizer.
         run: name of the run that follows; the imitating model lies beside it.
     """
-    name = settings.environment.name
-    if not settings.imitation.epochs or name not in trace_names(space.store):
+    if not settings.imitation.epochs:
         return None
     tell.station("imitate the recordings")
+    name = _own_traces(space, settings.environment.name)
+    if not name:
+        tell.note("none: the workspace has no recordings that the environment was built from")
+        return None
     runner = EpisodeRunner(environment, composition, run=f"{run}-imitation", keep_blob=space.store.put_blob)
     shown = demonstrate(
         runner,
@@ -74,6 +77,16 @@ def learn_by_imitation(
     )
     tell.note(f"surprisal {result.surprisals[0]:.2f} → {result.surprisals[-1]:.2f} nats a token")
     return result
+
+
+def _own_traces(space: Workspace, environment: str) -> str:
+    """Name of the set that an environment was built from; empty where it is gone, or is another one by now."""
+    if environment not in environment_names(space.store):
+        return environment if environment in trace_names(space.store) else ""
+    record = load_record(space.store, environment)
+    if not record.traces or record.traces not in trace_names(space.store):
+        return ""
+    return record.traces if StoredTraces(space.store, record.traces).record.blob == record.traces_digest else ""
 
 
 def _recordings(space: Workspace, name: str) -> list[tuple[str, Sequence[Message]]]:

@@ -145,7 +145,12 @@ def walk() -> list[list[str]]:
     return [shlex.split(line.removeprefix("$ ")) for line in lines]
 
 
-SHORT = {"epochs = 20": "epochs = 1", "num_steps = 2": "num_steps = 1", "# budget = 96": "budget = 8"}
+SHORT = {
+    "epochs = 30": "epochs = 1",
+    "num_steps = 2": "num_steps = 1",
+    "# budget = 96": "budget = 8",
+    "# threshold = 0.2": "threshold = 0.0",
+}
 """What makes the walk short, and its agent no good."""
 
 
@@ -154,8 +159,9 @@ def walked(
 ) -> dict[str, dict[str, Any]]:
     """The README's section, command by command; what each said, by its verb."""
     monkeypatch.setenv("FLIGHTSCHOOL_CACHE", str(place / "no-cache"))  # no model but the one that ships
-    told = {}
-    for words in walk():
+    told: dict[str, dict[str, Any]] = {}
+    for line in walk():
+        words = line
         if words[0] == "cd":
             monkeypatch.chdir(words[1])
             continue
@@ -166,6 +172,8 @@ def walked(
                 assert old in text
                 text = text.replace(old, new)
             config.write_text(text)
+        if words[1] == "rollout":
+            words = [word.replace("RUN", told["train"]["run"]) for word in words]
         told[" ".join(words[1:3]) if words[1] in ("env", "traces") else words[1]] = said(capsys, *words[1:])
     return told
 
@@ -184,10 +192,11 @@ def test_the_readme_goes_from_a_file_to_a_trained_agent(
     assert list(told) == ["init", "traces import", "env build", "env check", "env draft-checks", "train", "rollout"]
     assert (Path(told["env build"]["package"]) / "env.toml").is_file()
     assert told["env check"]["reads_reproduced"] == told["env check"]["writes_reproduced"] == 1.0
+    assert told["train"]["num_demonstrations"] > 0  # the recordings, whatever the set and the environment are called
     assert 0.0 <= told["train"]["success_after"] <= 1.0
     assert Path("reports/train.html").is_file()
     assert len(told["rollout"]["episodes"]) == 8
-    assert told["rollout"]["policy"] == "run:train"
+    assert told["rollout"]["policy"] == f"run:{told['train']['run']}"
 
 
 @pytest.mark.slow
@@ -201,4 +210,4 @@ def test_the_agent_of_the_readme_has_learned(
     monkeypatch.setenv("FLIGHTSCHOOL_KEYS", str(tmp_path_factory.mktemp("keys")))
     told = walked(tmp_path, capsys, monkeypatch, {})
     assert told["train"]["success_before"] == 0.0
-    assert told["train"]["success_after"] > 0.5
+    assert told["train"]["gain_low"] > 0.0  # twelve tasks: the interval is wide, and lies above zero

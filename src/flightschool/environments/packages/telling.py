@@ -72,7 +72,8 @@ def report_page(told: Mapping[str, Any]) -> str:
     lines = [
         f"# {_inert(told['name'])}",
         "",
-        f"{told['num_tasks']} tasks, {told['num_tools']} tools, answered by {told['kind']}; digest `{told['digest']}`.",
+        f"{told['num_tasks']} tasks, {told['num_tools']} tools, answered by {_KINDS[told['kind']]}.",
+        f"Digest `{told['digest']}`.",
         *_fidelity(told["fidelity"]),
         *_coverage_lines(told),
         *_examined(told["examination"]),
@@ -133,6 +134,13 @@ def _coverage_lines(told: Mapping[str, Any]) -> Iterator[str]:
     yield from _table(("rung", "what it is", "share of its own recordings", "share of unseen episodes"), rows)
 
 
+_KINDS = {
+    "recordings": "what is inferred of them, else by recordings",
+    "functions": "tool functions",
+    "mixed": "tool functions; those without one by what is inferred of them, else by recordings",
+    "environment": "code",
+    "foreign": "another ecosystem",
+}
 _MEASURED = (
     ("reads_reproduced", "reads reproduced, in sample"),
     ("writes_reproduced", "writes reproduced, in sample"),

@@ -1,4 +1,4 @@
-"""Files that go into `env build` and `env import`, written by somebody careless: one error each that names the place."""
+"""Files that go into `env build` and `env import`, written by somebody careless: one error each, with its place."""
 
 from __future__ import annotations
 
