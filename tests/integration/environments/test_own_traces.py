@@ -145,39 +145,6 @@ def walk() -> list[list[str]]:
     return [shlex.split(line.removeprefix("$ ")) for line in lines]
 
 
-SHORT = {
-    "epochs = 30": "epochs = 1",
-    "num_steps = 2": "num_steps = 1",
-    "# budget = 96": "budget = 8",
-    "# threshold = 0.2": "threshold = 0.0",
-}
-"""What makes the walk short, and its agent no good."""
-
-
-def walked(
-    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]
-) -> dict[str, dict[str, Any]]:
-    """The README's section, command by command; what each said, by its verb."""
-    monkeypatch.setenv("FLIGHTSCHOOL_CACHE", str(place / "no-cache"))  # no model but the one that ships
-    told: dict[str, dict[str, Any]] = {}
-    for line in walk():
-        words = line
-        if words[0] == "cd":
-            monkeypatch.chdir(words[1])
-            continue
-        if words[1] == "train":
-            config = Path(words[2])
-            text = config.read_text()
-            for old, new in changes.items():
-                assert old in text
-                text = text.replace(old, new)
-            config.write_text(text)
-        if words[1] == "rollout":
-            words = [word.replace("RUN", told["train"]["run"]) for word in words]
-        told[" ".join(words[1:3]) if words[1] in ("env", "traces") else words[1]] = said(capsys, *words[1:])
-    return told
-
-
 @pytest.mark.long
 def test_the_readme_goes_from_a_file_to_a_trained_agent(
     tmp_path: Path,
@@ -185,29 +152,24 @@ def test_the_readme_goes_from_a_file_to_a_trained_agent(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Every command of the walk; imitation and training are shortened: nothing is said about how good it gets."""
+    """Every command of the walk, as it stands there."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLIGHTSCHOOL_KEYS", str(tmp_path_factory.mktemp("keys")))
-    told = walked(tmp_path, capsys, monkeypatch, SHORT)
+    monkeypatch.setenv("FLIGHTSCHOOL_CACHE", str(tmp_path / "no-cache"))  # no model but the one that ships
+    told: dict[str, dict[str, Any]] = {}
+    for line in walk():
+        if line[0] == "cd":
+            monkeypatch.chdir(line[1])
+            continue
+        words = [word.replace("RUN", told["train"]["run"]) if line[1] == "rollout" else word for word in line]
+        told[" ".join(words[1:3]) if words[1] in ("env", "traces") else words[1]] = said(capsys, *words[1:])
     assert list(told) == ["init", "traces import", "env build", "env check", "env draft-checks", "train", "rollout"]
     assert (Path(told["env build"]["package"]) / "env.toml").is_file()
     assert told["env check"]["reads_reproduced"] == told["env check"]["writes_reproduced"] == 1.0
-    assert told["train"]["num_demonstrations"] > 0  # the recordings, whatever the set and the environment are called
-    assert 0.0 <= told["train"]["success_after"] <= 1.0
+    trained = told["train"]
+    assert trained["num_demonstrations"] > 0  # the recordings, whatever the set and the environment are called
+    assert trained["success_before"] == 0.0
+    assert trained["gain_low"] > 0.0  # twelve tasks: the interval is wide, and lies above zero
     assert Path("reports/train.html").is_file()
     assert len(told["rollout"]["episodes"]) == 8
-    assert told["rollout"]["policy"] == f"run:{told['train']['run']}"
-
-
-@pytest.mark.slow
-def test_the_agent_of_the_readme_has_learned(
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FLIGHTSCHOOL_KEYS", str(tmp_path_factory.mktemp("keys")))
-    told = walked(tmp_path, capsys, monkeypatch, {})
-    assert told["train"]["success_before"] == 0.0
-    assert told["train"]["gain_low"] > 0.0  # twelve tasks: the interval is wide, and lies above zero
+    assert told["rollout"]["policy"] == f"run:{trained['run']}"
