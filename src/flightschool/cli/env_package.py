@@ -72,14 +72,21 @@ def free_place(space: Workspace, name: str, out: Path | None) -> Path:
 def keep_built(
     space: Workspace, built: BuiltEnvironment, recorded: TraceSet, traces: str, place: Path, *, episodes: bool
 ) -> EnvironmentRecord:
-    """Keep a built environment and write its package, with what can be said of it without the held-out measurement."""
+    """Keep a built environment and write its package, with what can be said of it without the held-out measurement.
+
+    One whose declared checks ask a model or start sandboxes is not examined here: `env check` does that, if wanted.
+    """
     from flightschool.environments import examine
     from flightschool.environments.packages import write_package
     from flightschool.environments.packages.places import recorded_place
+    from flightschool.environments.packages.trust import is_judged_elsewhere
     from flightschool.environments.registry import put_record, record_of
 
-    with output.progress("examining it in sample"):
-        found = examine(built.environment, recorded.episodes, state=built.state, num_folds=0, fidelity=built.fidelity)
+    found = None
+    if not is_judged_elsewhere(built.environment):
+        with output.progress("examining it in sample"):
+            world, episodes = built.environment, recorded.episodes
+            found = examine(world, episodes, state=built.state, num_folds=0, fidelity=built.fidelity)
     record = record_of(space.store, built, traces=traces)
     record = msgspec.structs.replace(record, examination=found, package=recorded_place(space.root, place))
     write_package(space.store, record, place, episodes=episodes)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,13 +37,14 @@ from flightschool.environments.packages.layout import (
 )
 from flightschool.environments.packages.manifest import Manifest, file_digest, read_file, read_manifest
 from flightschool.environments.packages.places import check_place, default_place, recorded_place, remove_package
+from flightschool.environments.packages.trust import demands
 from flightschool.environments.packages.writing import write_package
 from flightschool.environments.registry import EnvironmentRecord, check_environment_name, kind_of, put_record
 from flightschool.environments.traced import RenamedEnvironment, TracedContent
 from flightschool.errors import FlightschoolError, GateError, InputError
 from flightschool.governance.withholding import require_not_withdrawn
 from flightschool.protocols import Store
-from flightschool.records import CheckSpec, Json, JudgeCheck, PanelCheck, Record, Reference
+from flightschool.records import Json, Record, Reference
 from flightschool.traces import RecordedEpisode, StoredTraces, TraceSet, save_traces
 from flightschool.verification import CheckVerifier
 
@@ -79,7 +79,7 @@ class PackageContent(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def demands(self) -> tuple[str, ...]:
         """What would run or be asked, so that somebody must trust it."""
-        return tuple(dict.fromkeys(_demands(self)))
+        return demands(self.manifest.code, self.content, self.declared)
 
 
 def read_package(folder: Path) -> PackageContent:
@@ -317,34 +317,6 @@ def _broken(where: Path, what: str) -> InputError:
         expected="a package as flightschool writes it",
         mend="write it again where it came from: flightschool env export E --out DIR",
     )
-
-
-# ------------------------------------------------------------------------------------------------ trust
-
-
-def _demands(found: PackageContent) -> Iterator[str]:
-    manifest, content = found.manifest, found.content
-    if manifest.code:
-        yield f"code {manifest.code}"
-    references = () if content is None else content.references
-    declared = () if found.declared is None else tuple(row.check for row in found.declared.checks)
-    for check in (*(check for one in references for check in one.checks), *declared):
-        yield from (f"a judge at {judge.endpoint}" for judge in _judges(check))
-    if isinstance(content, TracedContent):
-        yield from (f"a model at {one}" for one in (content.user, content.imitation) if one not in ("", "scripted"))
-    elif content is not None:
-        key = f" with the key in {content.key_env}" if content.key_env else ""
-        yield f"{content.ecosystem} at {content.address}{key}"
-
-
-def _judges(check: CheckSpec) -> Iterator[JudgeCheck]:
-    rules: list[Any] = [check.rule]
-    while rules:
-        rule = rules.pop()
-        if isinstance(rule, JudgeCheck):
-            yield rule
-        elif isinstance(rule, PanelCheck):
-            rules += [member.rule for member in rule.members]
 
 
 # ------------------------------------------------------------------------------------------------ keeping

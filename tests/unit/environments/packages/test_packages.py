@@ -36,6 +36,7 @@ from flightschool.environments.packages import (
 from flightschool.environments.packages.layout import state_file, state_table
 from flightschool.environments.packages.manifest import file_digest, manifest_text, read_manifest
 from flightschool.environments.packages.places import recorded_place
+from flightschool.environments.packages.trust import is_judged_elsewhere
 from flightschool.environments.registry import put_record
 from flightschool.errors import InputError
 from flightschool.records import Effect, Reference, Task, ToolSpec
@@ -463,3 +464,13 @@ def test_the_digest_of_a_package_without_recordings_is_the_same(
     assert "episodes.jsonl" not in bare.files
     content = read_package(tmp_path / "bare").content
     assert content_digest(content) == record.digest
+
+
+def test_a_build_asks_no_judge_and_starts_no_sandbox(orders: Orders, tmp_path: Path) -> None:
+    (tmp_path / "checks.toml").write_text(CHECKS)
+    traces = recordings(orders)
+    assert not is_judged_elsewhere(build_from_traces(traces, "mine", checks=tmp_path / "checks.toml").environment)
+    (tmp_path / "checks.toml").write_text(
+        CHECKS + '[[check]]\nid = "run"\nkind = "functional"\nrule = "command"\ncommand = ["true"]\n'
+    )
+    assert is_judged_elsewhere(build_from_traces(traces, "mine", checks=tmp_path / "checks.toml").environment)
