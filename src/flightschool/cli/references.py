@@ -114,10 +114,10 @@ def open_environment(reference: str, space: Workspace | None, *, whole: bool = F
         existing_path(reference, "environment")
         if not reference.endswith(".py"):
             raise InputError(
-                "environments of folders cannot be read yet",
+                "an environment of a folder is imported before it is used",
                 where=reference,
                 expected="a name, or the path of a .py file with build_environment()",
-                mend="build it from traces with flightschool env build",
+                mend=f"flightschool env import {reference}, if it is a package; else flightschool env build",
             )
         environment = open_code(str(Path(reference).resolve()))
         reference = str(Path(reference).resolve())
