@@ -93,13 +93,16 @@ def score_corpus(judged: Sequence[Judged]) -> CorpusScore:
     )
 
 
-def judge_corpus(folder: Path, work: Path, *, most_s: float | None = None) -> tuple[list[Judged], int]:
+def judge_corpus(
+    folder: Path, work: Path, *, most_s: float | None = None, only: frozenset[str] = frozenset()
+) -> tuple[list[Judged], int]:
     """Audit the tasks of a corpus; those that were audited before are taken from the journal.
 
     Args:
         folder: the archives.
         work: folder for unpacked tasks, images and finished audits.
         most_s: no further task is begun after so many seconds.
+        only: names of the tasks to judge; empty: all.
 
     Returns:
         What was judged, and how many tasks are left.
@@ -108,7 +111,7 @@ def judge_corpus(folder: Path, work: Path, *, most_s: float | None = None) -> tu
         InputError: the corpus cannot be read.
         InfrastructureError: no sandbox can be made here.
     """
-    tasks = {task.id: task for task in read_corpus(folder) if _runs_here(task)}
+    tasks = {task.id: task for task in read_corpus(folder) if _runs_here(task) and (not only or task.id in only)}
     began = time.monotonic()
     judged: list[Judged] = []
 
@@ -231,9 +234,12 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="folder of archives")
     parser.add_argument("--work", type=Path, default=Path("build/audit-corpus"), help="where finished audits are kept")
     parser.add_argument("--most-s", type=float, default=None, help="begin no further task after so many seconds")
+    parser.add_argument("--only", default="", help="names of some tasks, with commas between: t001,t007")
     chosen = parser.parse_args()
+    chosen.work = chosen.work.resolve()  # a sandbox mounts absolute paths only
     chosen.work.mkdir(parents=True, exist_ok=True)
-    judged, num_left = judge_corpus(chosen.folder, chosen.work, most_s=chosen.most_s)
+    only = frozenset(name for name in chosen.only.split(",") if name)
+    judged, num_left = judge_corpus(chosen.folder, chosen.work, most_s=chosen.most_s, only=only)
     if num_left:
         sys.stderr.write(f"{len(judged)} judged, {num_left} left: run it again to go on\n")
         return 3
