@@ -49,6 +49,14 @@ def test_a_sample(kit: Any, tmp_path: Path, images: Path) -> None:
     assert "10571" not in found["leak-file"].findings[0].script
 
 
+def test_a_sample_of_what_inputs_and_words_show(kit: Any, tmp_path: Path, images: Path) -> None:
+    """Flawed and clean twins: a unit that is left open and one that is named, an answer in pieces."""
+    found = audits(kit, tmp_path, images, ["unit", "any-unit", "pieces"])
+    assert wrong(kit, found) == []
+    [refused] = [one for one in found["unit"].findings if one.severity.value == "barring"]
+    assert "80 s" in refused.script, "it replays from itself alone"
+
+
 @pytest.mark.slow
 def test_the_whole_seen_half(kit: Any, tmp_path: Path, images: Path) -> None:
     found = audits(kit, tmp_path, images, [*kit.flawed, *(name for name in kit.clean if name not in kit.flawed)])

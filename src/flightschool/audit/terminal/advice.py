@@ -53,6 +53,7 @@ MENDS: Final[dict[str, str]] = {
     "float-equality": "compare numbers with a tolerance",
     "one-of-many": "check the property that is asked for instead of one answer",
     "order-sensitive": "compare without order, or ask for an order in the instruction",
+    "wrong-truth": "correct what the tests expect, and the reference with it",
     "unasked-requirement": "ask for it in the instruction, or do not demand it",
     "strict-whitespace": "strip white space before comparing, or say in the instruction that it counts",
     "extra-files-refused": "look only at the files that were asked for",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import posixpath
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from flightschool.audit.terminal.outputs import Output
 
-__all__ = ["allowed_forms"]
+__all__ = ["MORE_ALLOWED", "allowed_forms"]
 
 _OPTION: Final = r"(?:with or without|optional(?:ly)?|may (?:have|carry|be followed by|include|be preceded by))"
 _SEPARATORS: Final = re.compile(
@@ -30,12 +31,28 @@ _CURRENCY: Final = re.compile(
 _ZEROS: Final = re.compile(rf"{_OPTION}[^.;\n]{{0,20}}leading zero|leading zeros? (?:are|is) optional", re.I)
 _QUOTES: Final = re.compile(rf"{_OPTION}[^.;\n]{{0,20}}quot", re.I)
 _PREFIX: Final = re.compile(rf"{_OPTION}[^.;\n]{{0,20}}(?:prefix )?[`'\"](\S{{1,12}})[`'\"]", re.I)
+MORE_ALLOWED: Final = re.compile(
+    r"(?:other|further|more|additional|extra) (?:lines?|text|content|fields?|keys|entries|files|output)[^.;\n]{0,20}"
+    r"(?:free|allowed|fine|harmless|welcome|permitted|ignored|do(?:es)? not matter|don't matter"
+    r"|no matter|optional|up to you)"
+    r"|may (?:hold|contain|have|say|include) (?:\w+ ){0,2}?(?:anything|other|further|more|else|whatever)"
+    r"|anything else (?:is|may|can)|(?:rest|remainder) (?:is|of the \w+ is) (?:free|ignored|up to you|yours)",
+    re.I,
+)
+"""Words that allow more in a result than what is asked for."""
+_ALONE_OR: Final = re.compile(
+    r"(?:alone|bare|plain|by itself|on its own)\b[^.;\n]{0,30}?\bor (?:as "
+    r"|with )?[`'\"]([A-Za-z][\w -]{0,14}[:=]?) ?(?:…|\.\.\.|<\w+>|[A-Z]\b)"
+    r"[`'\"]",
+    re.I,
+)
 _FORMATS: Final = re.compile(
     r"\b(json|yaml|yml|csv|tsv)\b(?: \w+)?(?:,? or |/)(?:as |in |a )?(?:a )?\b(json|yaml|yml|csv|tsv)\b", re.I
 )
 _WRITES: Final = re.compile(r"writ|sav|output|answer|submit|produc|stor|result|report", re.I)
 _DATES: Final = {"YYYY-MM-DD": "{0}-{1}-{2}", "DD/MM/YYYY": "{2}/{1}/{0}", "DD.MM.YYYY": "{2}.{1}.{0}",
                  "MM/DD/YYYY": "{1}/{2}/{0}", "YYYY/MM/DD": "{0}/{1}/{2}", "YYYYMMDD": "{0}{1}{2}"}  # fmt: skip
+_A_PATH: Final = re.compile(r"(?<![\w.<])/?(?:[\w+-]+/)+[\w.+-]+|(?<![\w./<])[\w-]+\.[a-z]{2,5}\b")
 _NUMBER: Final = re.compile(r"(?<![\w.,])\d{4,}(?![\w,])")
 _GROUPED: Final = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w,])")
 _ANY_NUMBER: Final = re.compile(r"(?<![\w.,-])-?\d+(?:[.,]\d+)*(?![\w])")
@@ -46,12 +63,25 @@ def allowed_forms(output: Output, instruction: str) -> Iterator[tuple[str, str]]
     if output.before is not None or output.kind in ("code", "binary"):
         return
     text = output.text
+    if output.kind in ("text", "table") and text.strip() and _may_say_more(output.path, instruction):
+        ended = text if text.endswith("\n") else text + "\n"
+        yield ended + "done\n", "with a further line at its end"
+        yield "begun\n" + ended, "with a further line at its beginning"
     if output.kind == "text":
         yield from _of_numbers(text, instruction)
         yield from _of_words(text, instruction)
     if output.kind in ("text", "table"):
         yield from _of_dates(text, instruction)
     yield from _of_formats(output, instruction)
+
+
+def _may_say_more(path: str, instruction: str) -> bool:
+    """Whether further lines are allowed in this very file: the words that allow them follow its name."""
+    match = MORE_ALLOWED.search(instruction)
+    if match is None or re.search(r"\b(?:fields?|keys|entries|files)\b", match.group(), re.I):
+        return False
+    named = _A_PATH.findall(instruction[: match.end()])
+    return bool(named) and named[-1].rstrip(".").endswith(posixpath.basename(path))
 
 
 def _of_numbers(text: str, instruction: str) -> Iterator[tuple[str, str]]:
@@ -79,6 +109,11 @@ def _of_words(text: str, instruction: str) -> Iterator[tuple[str, str]]:
         return
     if _QUOTES.search(instruction):
         yield (answer[1:-1] if answer[0] in "\"'" else f'"{answer}"') + "\n", "quotes the other way"
+    for match in _ALONE_OR.finditer(instruction):
+        word = match.group(1)
+        bare = re.sub(rf"^{re.escape(word)}\s*", "", answer, flags=re.I)
+        if bare != answer or word[-1] in ":=" or " " not in answer:
+            yield (bare if bare != answer else f"{word} {answer}") + "\n", f"{word!r} in front the other way"
     for match in _PREFIX.finditer(instruction):
         word = match.group(1)
         bare = answer.removeprefix(word).removesuffix(word)

@@ -105,6 +105,8 @@ class Examination:
     def __init__(
         self, task: TerminalTask, store: ImageStore, provider: NativeProvider, gate: asyncio.Semaphore, *, seed: int = 0
     ) -> None:
+        self.given = task
+        """The task with its own time limits."""
         self.task = limited(task, FIRST_AGENT_S, FIRST_VERIFIER_S)
         self.store = store
         self.provider = provider

@@ -16,7 +16,7 @@ from typing import Final
 from flightschool.audit.terminal.examination import Examination, NotRunError, Play
 from flightschool.audit.terminal.merging import merged
 from flightschool.audit.terminal.outputs import Work, canonical, guessed_work, work_of
-from flightschool.audit.terminal.probes import ATTACKS, conditions, equivalents, leak, mutants
+from flightschool.audit.terminal.probes import ATTACKS, conditions, equivalents, hanging, leak, mutants, unrounded
 from flightschool.audit.terminal.probes.reference import Repeats, play_reference, repeat, why_broken
 from flightschool.audit.terminal.records import FlawFinding, FolderAudit
 from flightschool.audit.terminal.static import StaticPass, examine_static
@@ -150,6 +150,7 @@ async def _try(trial: Trial) -> None:
         trial.work = await mutants.without_by_products(trial)
         await mutants.probe(trial)
     await equivalents.probe(trial)
+    await unrounded.probe(trial)
     await conditions.probe(trial)
     if trial.exam.image.account.uid != 0 or _agent_user(trial) not in ("", "root", "0"):
         await _attacks_as_root(trial)
@@ -168,6 +169,7 @@ async def _attacks(trial: Trial) -> None:
             continue
         await trial.attack(probe.attacks(trial))
     await trial.tell_escapes()
+    await hanging.probe(trial)
 
 
 async def _attacks_as_root(trial: Trial) -> None:

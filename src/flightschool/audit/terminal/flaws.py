@@ -68,6 +68,7 @@ _TABLE = (
     ("float-equality", "numbers equal to rounding are refused", _REFUSES),
     ("one-of-many", "one of many valid answers is accepted, the others refused", _REFUSES),
     ("order-sensitive", "an order that nobody asked for is demanded", _REFUSES),
+    ("wrong-truth", "what the tests expect is not true", _REFUSES),
     ("unasked-requirement", "the tests demand what the instruction does not ask for", _REFUSES),
     ("strict-whitespace", "line endings or spaces that mean nothing are demanded", _REFUSES),
     ("extra-files-refused", "harmless files beside the result are refused", _REFUSES),

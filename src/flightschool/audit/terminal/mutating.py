@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
+from flightschool.audit.terminal.allowing import MORE_ALLOWED
 from flightschool.audit.terminal.outputs import Output
 
 __all__ = ["Mutant", "mutants_of"]
@@ -24,6 +25,8 @@ _TOLERANT: Final = re.compile(
     r"toleran|approx|about\b|roughly|within\b|±|\+/-|nearest|at least|at most|or more|or less|between\b|up to\b|any\b",
     re.I,
 )
+PROSE_WORDS: Final = 6
+"""A line of so many words is prose: a word more or less in it may leave it right."""
 JUNK_LINE: Final = "unrelated 987654321"
 
 
@@ -52,7 +55,7 @@ def mutants_of(output: Output, instruction: str) -> list[Mutant]:
     elif output.kind in ("json", "jsonl"):
         found = _json(output, tolerant, instruction)
     else:
-        found = _text(output, tolerant)
+        found = _text(output, tolerant, more=MORE_ALLOWED.search(instruction) is not None)
     kept: dict[bytes, Mutant] = {}
     for one in found:
         data = one.data if one.data is not None else b"\0none"
@@ -84,11 +87,13 @@ def _near(number: str) -> str:
 # ------------------------------------------------------------------------------------------------ text
 
 
-def _text(output: Output, tolerant: bool) -> Iterator[Mutant]:
+def _text(output: Output, tolerant: bool, *, more: bool = False) -> Iterator[Mutant]:
+    """``more``: whether the instruction allows further lines, so that a line of junk is no fault."""
     text = output.text
     lines = text.splitlines(keepends=True)
     filled = [place for place, line in enumerate(lines) if line.strip()]
-    rows = output.kind == "table" or len(filled) == 1 or _is_even(lines)
+    prose = len(filled) == 1 and len(text.split()) >= PROSE_WORDS and output.kind == "text"
+    rows = output.kind == "table" or (len(filled) == 1 and not prose) or _is_even(lines)
     yield _mutant(output, b"", "emptied", "presence-only")
     numbers = [match for match in _NUMBER.finditer(text) if abs(float(match.group())) < 1e15]
     for match in _spread(numbers, 3):
@@ -109,16 +114,27 @@ def _text(output: Output, tolerant: bool) -> Iterator[Mutant]:
     if output.kind == "table":
         yield from _swapped(output, lines, filled)
     if len(filled) == 1 and len(text.strip()) > 3:
-        yield _mutant(output, text.strip()[: len(text.strip()) // 2] + "\n", "cut to its first half", "superset-answer")
-        yield _mutant(output, text.strip() * 2 + "\n", "said twice in one word", "superset-answer")
+        half = text.strip()[: len(text.strip()) // 2]
+        if not _is_near(half, text):
+            yield _mutant(output, half + "\n", "cut to its first half", "superset-answer", bars=not prose)
+        yield _mutant(output, text.strip() * 2 + "\n", "said twice in one word", "superset-answer", bars=not prose)
     if len(filled) > 3:
         yield _mutant(output, "".join(lines[: len(lines) // 2]), "cut to its first half")
     junk = JUNK_LINE if output.kind != "table" else _junk_row(lines[filled[-1]])
     end = "" if text.endswith("\n") else "\n"
-    yield _mutant(output, f"{text}{end}{junk}\n", "a line of junk added", "superset-answer", bars=rows)
-    yield _mutant(
-        output, f"{junk}\n{text}", "a line of junk put in front", "superset-answer", bars=rows and not tolerant
-    )
+    bars = rows and not more
+    yield _mutant(output, f"{text}{end}{junk}\n", "a line of junk added", "superset-answer", bars=bars)
+    bars = bars and not tolerant
+    yield _mutant(output, f"{junk}\n{text}", "a line of junk put in front", "superset-answer", bars=bars)
+
+
+def _is_near(half: str, text: str) -> bool:
+    """Whether half of a number's digits is the number still, to a thousandth: fewer digits, and no other answer."""
+    try:
+        short, whole = float(half), float(text)
+    except ValueError:
+        return False
+    return abs(short - whole) <= 1e-3 * abs(whole)
 
 
 def _is_even(lines: list[str]) -> bool:

@@ -13,7 +13,16 @@ from typing import Final, TypeAlias
 
 from flightschool.audit.terminal.surface import Surface
 
-__all__ = ["Need", "compares_numbers", "evaluates", "looks_inside", "reads_profiles", "starts_pytest", "starts_python"]
+__all__ = [
+    "Need",
+    "calls_tools",
+    "compares_numbers",
+    "evaluates",
+    "looks_inside",
+    "reads_profiles",
+    "starts_pytest",
+    "starts_python",
+]
 
 Need: TypeAlias = Callable[[Surface], str]
 """Why an attack cannot matter; empty: it may."""
@@ -46,7 +55,14 @@ _PROFILES: Final = re.compile(
     r"|bashrc|BASH_ENV|\bENV\b|\bssh\b|\bchroot\b",
     re.MULTILINE,
 )
+_TOOLS: Final = re.compile(r"\bg?make\b|\bgit\b|\b(?:npm|yarn|pnpm|npx)\b|\bsqlite3\b")
 _PYTHON_STARTS: Final = re.compile(r"python|pytest|\bpip|\buvx?\b|\.py\b")
+
+
+def calls_tools(surface: Surface) -> str:
+    """Build files, repositories and packages with settings of their own."""
+    found = _TOOLS.search(surface.grader_text) or not surface.is_followed
+    return "" if found else "the grader calls no make, git, npm or sqlite3"
 
 
 def starts_pytest(surface: Surface) -> str:

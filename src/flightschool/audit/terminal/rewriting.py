@@ -19,26 +19,26 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from flightschool.audit.terminal.allowing import allowed_forms
+from flightschool.audit.terminal.alternatives import alternatives_of
+from flightschool.audit.terminal.demanding import demands_of
+from flightschool.audit.terminal.in_view import InView
+from flightschool.audit.terminal.notations import notations_of
+from flightschool.audit.terminal.ordering import ANY_ORDER, alphabetical, asks_for_order, is_free
 from flightschool.audit.terminal.outputs import Output
+from flightschool.audit.terminal.recomputing import truths_of
 
-__all__ = ["Rewrite", "rewrites_of"]
+__all__ = ["DIGITS", "Rewrite", "rewrites_of"]
 
 _EXACT: Final = re.compile(
     r"exact(?:ly)? (?:the |this |these |as )|byte|verbatim|identical|trailing|newline"
     r"|no (?:extra )?(?:white ?space|spaces)"
-    r"|indent|compact|minif|pretty|one line|single line|sorted keys|sort_keys|canonical|checksum|sha-?\d+|md5|\bdiff\b",
+    r"|indent|compact|minif|pretty|one line|single line|sorted keys|sort_keys|canonical|\bdiff\b"
+    r"|\b(?:its|whose|the (?:file|output|result)(?:'s)?) (?:checksum|sha-?\d+|md5|digest)\b"
+    r"|(?:checksum|sha-?\d+|md5|digest) (?:will|must|has to|is compared|of (?:the|your) (?:output|result))",
     re.I,
 )
-_DIGITS: Final = re.compile(r"digit|decimal|round|precis|significant|format|places", re.I)
-_ANY_ORDER: Final = re.compile(
-    r"any order|order (?:does not|doesn't|is not|isn't|need not) (?:matter|important|relevant|be)"
-    r"|order is (?:irrelevant|free)"
-    r"|regardless of (?:the )?order|unordered|in no particular order|as a set\b|arbitrary order|whatever order",
-    re.I,
-)
-_ORDER: Final = re.compile(
-    r"\b(?:sort|order|ascending|descending|alphabetic|first|last|sequence|rank|top\b|chronolog)", re.I
-)
+"""A digest that is the subject of the task says nothing of the form; one that the result must have does."""
+DIGITS: Final = re.compile(r"digit|decimal|round|precis|significant|format|places", re.I)
 _ANY_CASE: Final = re.compile(
     r"case[- ]insensitiv|case does(?: not|n't) matter|upper ?-?case or lower|lower ?-?case or upper"
     r"|(?:any|either) case",
@@ -74,15 +74,22 @@ class Rewrite:
     mode: int | None = None
 
 
-def rewrites_of(output: Output, instruction: str) -> list[Rewrite]:
-    """Forms of one output that mean the same, those that bar first."""
-    found: list[Rewrite] = []
+def rewrites_of(output: Output, instruction: str, view: InView | None = None) -> list[Rewrite]:
+    """Forms of one output that mean the same, or answer as well, those that bar first.
+
+    Args:
+        output: of the reference.
+        instruction: of all steps.
+        view: the instruction and the inputs that the policy sees; None: there are no inputs.
+    """
+    view = view or InView(instruction=instruction)
+    found: list[Rewrite] = list(_by_meaning(output, view))
     if output.kind != "binary":
         found += _newlines(output, instruction)
     if output.kind in ("json", "jsonl"):
-        found += _json(output, instruction)
+        found += _json(output, view)
     elif output.kind in ("table", "text"):
-        found += _text(output, instruction)
+        found += _text(output, view)
     elif output.kind == "code" and output.language in ("python", "shell"):
         data = output.data + b"" if output.data.endswith(b"\n") else output.data + b"\n"
         exact = _EXACT.search(instruction) is not None
@@ -102,6 +109,19 @@ def rewrites_of(output: Output, instruction: str) -> list[Rewrite]:
         if one.extra or one.mode or one.data != output.data
     }
     return sorted(kept.values(), key=lambda one: not one.bars)
+
+
+def _by_meaning(output: Output, view: InView) -> Iterator[Rewrite]:
+    """What only the inputs and the instruction's words show to be right."""
+    for demand in demands_of(output, view):
+        yield _rewrite(output, demand.data, demand.what, demand.flaw, True, mode=demand.mode)
+    for text, what in truths_of(output, view):
+        yield _rewrite(output, text, f"with {what}", "wrong-truth", True)
+    for text, what in alternatives_of(output, view):
+        yield _rewrite(output, text, what, "one-of-many", True)
+    exact = _EXACT.search(view.instruction) is not None
+    for text, what in notations_of(output, view):
+        yield _rewrite(output, text, what, "over-strict-text", not exact)
 
 
 def _rewrite(output: Output, data: bytes | str, what: str, flaw: str, bars: bool, mode: int | None = None) -> Rewrite:
@@ -135,7 +155,8 @@ def _newlines(output: Output, instruction: str) -> Iterator[Rewrite]:
             yield _rewrite(output, crlf, "with carriage returns at line ends", "strict-whitespace", False)
 
 
-def _json(output: Output, instruction: str) -> Iterator[Rewrite]:
+def _json(output: Output, view: InView) -> Iterator[Rewrite]:
+    instruction = view.instruction
     exact = _EXACT.search(instruction) is not None
     lines = output.kind == "jsonl"
     texts = [line for line in output.text.splitlines() if line.strip()] if lines else [output.text]
@@ -170,12 +191,12 @@ def _json(output: Output, instruction: str) -> Iterator[Rewrite]:
     if _LONG_FLOAT.search(raw):
         shorter = _LONG_FLOAT.sub(lambda match: f"{float(match.group()):.12g}", raw)
         yield _rewrite(
-            output, shorter, "long decimal numbers to 12 digits", "float-equality", not _DIGITS.search(instruction)
+            output, shorter, "long decimal numbers to 12 digits", "float-equality", not DIGITS.search(instruction)
         )
     lists = [v for v in values if _longest(v) > 1]
     if lists or (lines and len(values) > 1):
-        any_order = _ANY_ORDER.search(instruction) is not None
-        if any_order or not _ORDER.search(instruction):
+        any_order = ANY_ORDER.search(instruction) is not None
+        if any_order or not asks_for_order(instruction):
             changed = values[::-1] if lines else [_shuffled(v) for v in values]
             yield _rewrite(output, written(changed), "items in another order", "order-sensitive", any_order)
 
@@ -198,26 +219,18 @@ def _longest(value: Any) -> int:
     return max([len(value), *(_longest(item) for item in value)], default=0) if isinstance(value, list) else 0
 
 
-def _text(output: Output, instruction: str) -> Iterator[Rewrite]:
-    text = output.text
+def _text(output: Output, view: InView) -> Iterator[Rewrite]:
+    text, instruction = output.text, view.instruction
     lines = text.splitlines()
     if _LONG_FLOAT.search(text):
         shorter = _LONG_FLOAT.sub(lambda match: f"{float(match.group()):.12g}", text)
-        bars = not _DIGITS.search(instruction) and not _EXACT.search(instruction)
+        bars = not DIGITS.search(instruction) and not _EXACT.search(instruction)
         yield _rewrite(output, shorter, "long decimal numbers to 12 digits", "float-equality", bars)
-    if _SHORT_FLOAT.search(text) and output.before is None and not _DIGITS.search(instruction):
+    if _SHORT_FLOAT.search(text) and output.before is None and not DIGITS.search(instruction):
         longer = _SHORT_FLOAT.sub(lambda match: match.group() + "0", text)
         yield _rewrite(output, longer, "decimal numbers with one more 0", "over-strict-text", False)
     filled = [line for line in lines if line.strip()]
-    if len(filled) > 1 and output.before is None:
-        any_order = _ANY_ORDER.search(instruction) is not None
-        head = 1 if output.kind == "table" and not any(c.isdigit() for c in filled[0]) and len(filled) > 2 else 0
-        if any_order or not _ORDER.search(instruction):
-            turned = "\n".join(filled[:head] + filled[head:][::-1]) + "\n"
-            yield _rewrite(output, turned, "rows in another order", "order-sensitive", any_order)
-    if len(filled) == 1 and _ANY_ORDER.search(instruction) and len(filled[0].split(",")) > 1:
-        turned = ",".join(part.strip() for part in reversed(filled[0].split(","))) + "\n"
-        yield _rewrite(output, turned, "items in another order", "order-sensitive", True)
+    yield from _other_orders(output, filled, view)
     if _ANY_CASE.search(instruction):
         other = text.upper() if text != text.upper() else text.lower()
         yield _rewrite(output, other, "letters in the other case", "over-strict-text", True)
@@ -228,6 +241,25 @@ def _text(output: Output, instruction: str) -> Iterator[Rewrite]:
     if output.before is None and len(filled) == 1:
         yield _rewrite(output, f"{text.strip()}  \n", "spaces at its end", "strict-whitespace", False)
         yield from _others(output, instruction)
+
+
+def _other_orders(output: Output, filled: list[str], view: InView) -> Iterator[Rewrite]:
+    """Rows or items turned round, where nobody asked for an order; names sorted as people sort them."""
+    instruction = view.instruction
+    any_order = ANY_ORDER.search(instruction) is not None
+    if len(filled) > 1 and output.before is None:
+        head = 1 if output.kind == "table" and not any(c.isdigit() for c in filled[0]) and len(filled) > 2 else 0
+        if any_order or not asks_for_order(instruction):
+            turned = "\n".join(filled[:head] + filled[head:][::-1]) + "\n"
+            bars = any_order or is_free(filled[head:], view)
+            yield _rewrite(output, turned, "rows in another order", "order-sensitive", bars)
+        by_letter = alphabetical(filled[head:], instruction)
+        if by_letter:
+            what = "names in the alphabet's order whatever their case"
+            yield _rewrite(output, "\n".join(filled[:head] + by_letter) + "\n", what, "locale-dependence", True)
+    if len(filled) == 1 and any_order and len(filled[0].split(",")) > 1:
+        turned = ",".join(part.strip() for part in reversed(filled[0].split(","))) + "\n"
+        yield _rewrite(output, turned, "items in another order", "order-sensitive", True)
 
 
 def _others(output: Output, instruction: str) -> Iterator[Rewrite]:

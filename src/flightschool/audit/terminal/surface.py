@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -17,12 +18,13 @@ from flightschool.environments.terminal.end_state import beneath
 from flightschool.environments.terminal.trees import Image, Tree
 from flightschool.errors import InputError
 
-__all__ = ["Surface", "look_at", "mentions"]
+__all__ = ["Surface", "fits_pattern", "look_at", "mentions"]
 
 _ABSOLUTE: Final = re.compile(r"(?<![\w.$}~-])/(?:[\w.+@~-]+/)*[\w.+@~-]+/?")
 _RELATIVE: Final = re.compile(
     r"(?<![\w./$}-])(?:\./)?((?:[\w+@-][\w.+@-]*/)*(?:[\w+@-]+\.[A-Za-z][\w]{0,9}|\.[A-Za-z][\w.-]+))(?![\w/(])"
 )
+_PATTERN: Final = re.compile(r"[\w./-]*\*[\w.*-]*")
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w., \t]+))", re.MULTILINE)
 _COMMAND: Final = re.compile(
     r"(?:^|[;&|({`!]|\$\(|\b(?:then|do|else|if|elif|while|until|exec|time|eval)\s)\s*([A-Za-z][\w.+-]*)", re.MULTILINE
@@ -174,7 +176,7 @@ class Surface:
 
     def is_named(self, path: str) -> bool:
         """Whether the instruction speaks of a path: in full, by its name, or by a folder above below the workdir."""
-        if mentions(self.instruction, path):
+        if mentions(self.instruction, path) or fits_pattern(self.instruction, path):
             return True
         folder = posixpath.dirname(path)
         while folder.count("/") >= 2 and folder != self.image.workdir:
@@ -182,6 +184,13 @@ class Surface:
                 return True
             folder = posixpath.dirname(folder)
         return False
+
+
+def fits_pattern(text: str, path: str) -> bool:
+    """Whether a text names files by a pattern (``*.log.gz``) that a path fits."""
+    name = posixpath.basename(path)
+    found = (posixpath.basename(one.rstrip(".,;:)")) for one in _PATTERN.findall(text))
+    return any(len(one.replace("*", "")) > 1 and fnmatch.fnmatchcase(name, one) for one in found)
 
 
 def mentions(text: str, path: str) -> bool:

@@ -16,10 +16,10 @@ from flightschool.audit.terminal.surface import Surface
 from flightschool.environments.terminal import TerminalTask
 from flightschool.records import AuditVerdict, Severity
 
-__all__ = ["SURE", "Attack", "Trial", "bundle", "finding"]
+__all__ = ["HANGS", "SURE", "Attack", "Trial", "bundle", "finding"]
 
 HANGS: Final = "did not end within"
-"""A grader that is held up is the task's business only where it has no time limit of its own; that is not tried."""
+"""A grader that is held up is tried by itself (``probes/hanging.py``), with the time limit that it really has."""
 RACES: Final = 3
 """Plays in which an attack that was rewarded once must be rewarded again. A process that outlives the tests may lose a
 race against their end on a busy machine, and a reward that comes one time in three is learned all the same."""
@@ -40,6 +40,8 @@ class Attack:
     where: str = ""
     escapes: bool = False
     """Whether leaving the grader without a verdict counts against the task too."""
+    doubt: str = ""
+    """Why it may be right work after all; then its passing only warns."""
 
 
 @dataclass
@@ -79,7 +81,7 @@ class Trial:
         task = self.exam.as_user(user) if user else None
 
         async def one(attack: Attack) -> None:
-            key = f"{user}{attack.flaw}"
+            key = f"{user}{attack.flaw}" + (" perhaps" if attack.doubt else "")
             if key in self.confirmed:
                 return
             play = await self.exam.run(attack.body, task=task)
@@ -96,8 +98,9 @@ class Trial:
                 self.confirmed.discard(key)
                 self.exam.notes.append(f"{attack.what} passed once and in none of {RACES} further plays")
                 return
-            severity = Severity.WARNING if user else Severity.BARRING
-            what = f"{attack.what} passes" + (f" when it runs as {user}, who is not this task's policy" if user else "")
+            severity = Severity.WARNING if user or attack.doubt else Severity.BARRING
+            told = f"{attack.what} passes" + (f"; {attack.doubt}" if attack.doubt else "")
+            what = told + (f" when it runs as {user}, who is not this task's policy" if user else "")
             self.add(finding(attack.flaw, what, play, body, severity=severity, user=user, where=attack.where))
 
         await together(one(attack) for attack in attacks)

@@ -55,3 +55,17 @@ def test_what_the_instruction_allows(data: str, kind: str, instruction: str, oth
 )
 def test_nothing_where_nothing_is_allowed(data: str, kind: str, instruction: str) -> None:
     assert forms(data, kind, instruction) == []
+
+
+def test_further_lines_are_allowed_in_the_file_that_is_spoken_of() -> None:
+    told = "Read /app/in.txt and write a log /app/out that holds the sum. The log may hold anything else."
+    assert forms("sum=3\n", "text", told) == ["sum=3\ndone\n", "begun\nsum=3\n"]
+    other = "Write the sum to /app/out. The file /app/in.txt may hold other lines."
+    assert forms("sum=3\n", "text", other) == []
+    assert forms("sum=3\n", "text", "Write /app/out; additional keys are allowed.") == []
+
+
+def test_alone_or_behind_a_label() -> None:
+    told = "Give the answer in /app/out, either alone on a line or as `Answer: …`."
+    assert forms("Answer: New Kesh\n", "text", told) == ["New Kesh\n"]
+    assert forms("New Kesh\n", "text", told) == ["Answer: New Kesh\n"]

@@ -21,8 +21,10 @@ from flightschool.audit.terminal.probes import (
     shadows,
     shipped,
     startup,
+    tools,
     trojans,
     ungradable,
+    visible,
 )
 from flightschool.audit.terminal.reach import Need
 from flightschool.audit.terminal.trial import Attack, Trial
@@ -52,11 +54,13 @@ ATTACKS: tuple[AttackProbe, ...] = (
     AttackProbe(name="listing", attacks=listing.attacks, of_content=True, needs=reach.looks_inside),
     AttackProbe(name="injection", attacks=injection.attacks, of_content=True),
     AttackProbe(name="evaluated", attacks=evaluated.attacks, of_content=True, needs=reach.evaluates),
+    AttackProbe(name="visible", attacks=visible.attacks),
     AttackProbe(name="programs", attacks=programs.attacks),
     AttackProbe(name="modules", attacks=modules.attacks),
     AttackProbe(name="forging", attacks=forging.attacks, as_root=True),
     AttackProbe(name="shipped", attacks=shipped.attacks, as_root=True),
     AttackProbe(name="markers", attacks=markers.attacks),
+    AttackProbe(name="tools", attacks=tools.attacks, needs=reach.calls_tools),
     AttackProbe(name="hooks", attacks=hooks.attacks, needs=reach.starts_pytest),
     AttackProbe(name="startup", attacks=startup.attacks, needs=reach.starts_python, as_root=True),
     AttackProbe(name="profiles", attacks=startup.profiles, needs=reach.reads_profiles, as_root=True),

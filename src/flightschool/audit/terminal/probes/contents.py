@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -25,6 +27,8 @@ _JUNK: Final = {
 }
 _EXAMPLE: Final = re.compile(r"```[\w-]*\n(.*?)```|`([^`\n]{1,200})`|\"([^\"\n]{1,200})\"", re.S)
 _HEX: Final = re.compile(r"(?<![0-9a-f])(?:[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32})(?![0-9a-f])")
+_RETOLD: Final = re.compile(r"summar|describ|explain|in your own words|abstract|shorten|rephras|paraphras", re.I)
+_WORDS_LIMIT: Final = re.compile(r"(?:at most|no more than|up to|within|fewer than|maximum of) (\d+) words", re.I)
 MOST_EXAMPLES: Final = 6
 
 
@@ -38,6 +42,7 @@ def attacks(trial: Trial) -> Iterator[Attack]:
     if any(one.kind == "code" for one in outputs):
         yield filled(trial, "presence-only", "a program that does nothing", lambda _: b"pass\n")
     yield filled(trial, "presence-only", "one letter", lambda _: b"q\n")
+    yield from _nothing_left(trial)
     if all(one.kind == "code" for one in outputs):
         return  # an answer in the place of a program is one more broken program
     for constant in _CONSTANTS:
@@ -50,7 +55,34 @@ def attacks(trial: Trial) -> Iterator[Attack]:
     for path in data_inputs(trial)[:4]:
         lines = "".join(f"cp {shlex.quote(path)} {shlex.quote(one.path)}\n" for one in outputs if one.path != path)
         folders = "".join(f'mkdir -p "$(dirname {shlex.quote(one.path)})"\n' for one in outputs)
-        yield Attack(flaw="copied-input", what=f"a copy of {path} as the output", body=folders + lines)
+        doubt = _may_be_right(trial, path)
+        what = f"a copy of {path} as the output"
+        yield Attack(flaw="copied-input", what=what, body=folders + lines, doubt=doubt)
+
+
+def _may_be_right(trial: Trial, path: str) -> str:
+    """A text that is to be told in other words may be as short as that already."""
+    if not _RETOLD.search(trial.surface.instruction):
+        return ""
+    words = next((len(one.text.split()) for one in trial.surface.shipped if one.path == path), 0)
+    limit = _WORDS_LIMIT.search(trial.surface.instruction)
+    most = int(limit.group(1)) if limit else 3 * max(len(one.text.split()) for one in trial.work.outputs)
+    return "it is short enough to be what was asked for" if words <= most else ""
+
+
+def _nothing_left(trial: Trial) -> Iterator[Attack]:
+    """What was to be worked on is taken away: a grader that goes through what it finds then finds nothing wrong."""
+    made = {one.path for one in trial.work.outputs}
+    edited = [one.path for one in trial.work.outputs if one.before is not None]
+    if edited:
+        body = "rm -f " + " ".join(map(shlex.quote, edited))
+        yield Attack(flaw="zero-collected", what="removing the files that were to be edited", body=body)
+    inputs = [path for path in data_inputs(trial) if path not in made]
+    folders = Counter(posixpath.dirname(path) for path in [*edited, *inputs])
+    for folder, count in folders.most_common(2):
+        if count > 1 and folder.count("/") > 1:
+            body = f"rm -rf {shlex.quote(folder)} && mkdir {shlex.quote(folder)}"
+            yield Attack(flaw="zero-collected", what=f"emptying the folder {folder}", body=body)
 
 
 def _consistent(trial: Trial) -> Iterator[Attack]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from flightschool.audit.terminal.examination import together
+from flightschool.audit.terminal.in_view import in_view
 from flightschool.audit.terminal.outputs import Work
 from flightschool.audit.terminal.rewriting import Rewrite, rewrites_of
 from flightschool.audit.terminal.surface import mentions
@@ -29,8 +31,13 @@ SCRATCH: Final = ("/tmp/", "/var/", "/run/")
 
 async def probe(trial: Trial) -> None:
     """Grade rewrites of every output; then other solutions that the task ships."""
+    surface = trial.surface
+    view = in_view(surface.instruction, surface.shipped, (output.path for output in trial.work.outputs))
     every = [
-        one for output in trial.work.outputs if output.stable for one in rewrites_of(output, trial.surface.instruction)
+        one
+        for output in trial.work.outputs
+        if output.stable and output.asked
+        for one in rewrites_of(output, surface.instruction, view)
     ]
     chosen = list({(one.path, one.data, one.mode): one for one in every}.values())
     chosen.sort(key=lambda one: not one.bars)
@@ -60,8 +67,13 @@ def _left_overs(trial: Trial) -> list[Rewrite]:
             extra=True,
         )
         for path in paths[:MOST_LEFT_OVERS]
-        if not mentions(told, path) and posixpath.splitext(path)[1]
+        if not mentions(told, path) and (posixpath.splitext(path)[1] or _is_asked_for(trial.surface.test_text, path))
     ]
+
+
+def _is_asked_for(tests: str, path: str) -> bool:
+    """Whether the tests ask if a path is there, so that it is a file's and no folder's."""
+    return re.search(rf"-[ef] [\"']?{re.escape(path)}(?![\w./])", tests) is not None
 
 
 def _states(work: Work, rewrite: Rewrite) -> tuple[EndState, ...]:

@@ -19,7 +19,7 @@ from flightschool.audit.terminal.surface import mentions
 from flightschool.audit.terminal.trial import Trial
 from flightschool.audit.terminal.unwrapping import coded, cut, cut_pipe, unpacked
 
-__all__ = ["Find", "in_files", "in_variables", "needles_of", "unnamed"]
+__all__ = ["Find", "in_files", "in_variables", "is_input", "needles_of", "unnamed"]
 
 LEAST_CHARACTERS: Final = 4
 """Shorter answers stand everywhere by chance; they count only beside a word that says what they are."""
@@ -29,6 +29,9 @@ LEAST_ALONE: Final = 3
 FEW_WORDS: Final = 6
 MOST_RECORD_BYTES: Final = 4096
 MOST_CHANCE: Final = 0.01
+MOST_PIECES: Final = 6
+MOST_STRETCH: Final = 120
+"""Bytes between two words of an answer that still stand together."""
 _TELLING: Final = re.compile(
     r"answer|expect|solution|secret|result|truth|gold|correct|flag|hint|oracle|reference|target|key|final|output", re.I
 )
@@ -57,12 +60,13 @@ def unnamed(trial: Trial) -> list[Shipped]:
         for one in trial.surface.shipped
         if one.readable
         and one.path not in made
-        and not _is_input(told, one.path, made)
+        and not is_input(told, one.path, made)
         and not one.path.startswith("/etc/ld.so")
     ]
 
 
-def _is_input(told: str, path: str, made: set[str]) -> bool:
+def is_input(told: str, path: str, made: set[str]) -> bool:
+    """Whether instruction or reference speak of a file: by its path or name, or by a folder that is looked through."""
     names = {posixpath.basename(one) for one in made}
     if path in told or (posixpath.basename(path) not in names and mentions(told, path)):
         return True  # a name that an output has too says nothing of this file
@@ -98,6 +102,7 @@ def in_files(trial: Trial) -> Iterator[Find]:
             else:
                 yield from _short(one, output, flaw)
                 yield from _packed(one, output)
+                yield from in_pieces(one, output, flaw)
 
 
 def _says_what(needle: bytes, one: Shipped, at: int) -> bool:
@@ -110,7 +115,22 @@ def _says_what(needle: bytes, one: Shipped, at: int) -> bool:
     if len(answer) >= CHANCE_CHARACTERS or _says_little_else(one, answer):
         return True
     near = one.data[max(0, at - 80) : at].decode(errors="replace")
-    return _TELLING.search(near) is not None or _is_no_chance(answer, one, at)
+    if _TELLING.search(near) is not None or _is_no_chance(answer, one, at):
+        return True
+    return is_constant(one.data, answer, at)
+
+
+def is_constant(data: bytes, answer: bytes, at: int) -> bool:
+    """Whether compiled Python holds the answer as a text of its own: its length stands before it (``marshal``).
+
+    Names and texts of the module have such lengths too, so a word that a program may well have counts for nothing:
+    only what mixes cases or holds no vowel, a digit or a sign is no such word.
+    """
+    if data[2:4] != b"\r\n" or at < 5 or len(answer) < LEAST_CHARACTERS:
+        return False
+    whole = data[at - 1] == len(answer) or data[at - 4 : at] == len(answer).to_bytes(4, "little")
+    text = answer.decode(errors="replace")
+    return whole and (re.search(r"[^a-z_]", text) is not None or not re.search(r"[aeiouy]", text))
 
 
 def _says_little_else(one: Shipped, answer: bytes) -> bool:
@@ -146,6 +166,38 @@ def _short(one: Shipped, output: Output, flaw: str) -> Iterator[Find]:
     match = told.search(one.data)
     if match:
         yield Find(flaw=flaw, where=one.path, command=cut(quoted, match.start(1), len(answer)), output=output)
+
+
+def in_pieces(one: Shipped, output: Output, flaw: str) -> Iterator[Find]:
+    """An answer of several words whose words all stand in their order within a short stretch of a file.
+
+    By chance numbers do so seldom: with m numbers in the file, about m choices for the first and as many as stand in
+    the stretch for each other one, against 10 to the number of their digits.
+    """
+    words = output.data.split()
+    if not 2 <= len(words) <= MOST_PIECES or len(one.data) > 1 << 16:
+        return
+    digits = sum(len(word) for word in words if word.isdigit())
+    rare = [word for word in words if word.isdigit() or re.search(rb"[^a-z]", word)]
+    if len(rare) < len(words) or (digits and digits < 4):
+        return
+    places: list[int] = []
+    start = re.search(rb"(?<![\w.])" + re.escape(words[0]) + rb"(?![\w])", one.data)
+    at = start.start() if start else -1
+    for word in words if start else ():
+        match = re.compile(rb"(?<![\w.])" + re.escape(word) + rb"(?![\w])").search(one.data, at)
+        if match is None or match.start() - at > MOST_STRETCH:
+            return
+        places.append(match.start())
+        at = match.end()
+    if not places or one.data[places[0] : at] == output.data.strip():
+        return
+    chances = len(_NUMBERS.findall(one.data)) ** min(len(words), 3)
+    if digits and chances > MOST_CHANCE * 10**digits:
+        return
+    quoted = shlex.quote(one.path)
+    reads = "; printf ' '; ".join(cut(quoted, at, len(word)) for at, word in zip(places, words, strict=True))
+    yield Find(flaw=flaw, where=one.path, command=f"{{ {reads}; echo; }}", output=output)
 
 
 def _packed(one: Shipped, output: Output) -> Iterator[Find]:

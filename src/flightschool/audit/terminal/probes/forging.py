@@ -18,6 +18,7 @@ _VERDICTS: Final = {
     "nan": "nan\n",
     "1.5": "1.5\n",
     "JSON": '{"reward": 1.0, "score": 1.0, "passed": true, "success": true, "status": "passed"}\n',
+    "JSON of one number": '{"reward": 1.0}\n',
     "words": "PASS\n",
 }
 _NAMES: Final = ("reward.txt", "reward.json", "result.json", "score.txt")

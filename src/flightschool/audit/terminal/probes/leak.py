@@ -16,10 +16,10 @@ from typing import Final
 
 from flightschool.audit.terminal.examination import together
 from flightschool.audit.terminal.outputs import Output
+from flightschool.audit.terminal.probes import newer, prompt
 from flightschool.audit.terminal.probes.finds import Find, in_files, in_variables, needles_of, unnamed
-from flightschool.audit.terminal.scripting import by_stage
+from flightschool.audit.terminal.scripting import by_stage, put
 from flightschool.audit.terminal.shipped import Shipped
-from flightschool.audit.terminal.surface import mentions
 from flightschool.audit.terminal.trial import Attack, Trial, finding
 from flightschool.audit.terminal.unwrapping import cut, cut_pipe
 from flightschool.sandbox.written import WrittenKind
@@ -31,13 +31,6 @@ DUMP: Final = "/var/tmp/.view"
 SEEN: Final = "/var/tmp/.seen"
 LEAST_LINES: Final = 3
 """Telling lines of a test file; of shorter ones a copy says nothing."""
-_HINT: Final = re.compile(
-    r"answer (?:is|should be|=|:)|hint|expected (?:answer|output|result|value)|solution (?:is|:)"
-    r"|should (?:be|get|obtain|come out)"
-    r"|correct (?:answer|result|value)|result is|for reference|spoiler|psst|you (?:will|should) get|must equal",
-    re.I,
-)
-_GIT: Final = re.compile(r"^(?P<root>.*)/\.git/")
 
 
 async def probe(trial: Trial) -> None:
@@ -62,13 +55,18 @@ async def probe(trial: Trial) -> None:
         joined = [find for group in whole.values() for find in group]
         groups.append((joined[0].flaw, joined))
     await together(one(flaw, group) for flaw, group in groups)
-    await trial.attack([*_programs(trial), *_literals(trial)])
+    await trial.attack([*_programs(trial), *_literals(trial), *newer.attacks(trial)])
     await _visible_tests(trial)
-    await _in_prompt(trial)
+    await prompt.probe(trial)
 
 
 def _taking(trial: Trial, finds: list[Find]) -> str:
+    """Finds in the place of the outputs; steps of which nothing was found are done honestly, as the reference does."""
+    found = {find.output.stage for find in finds}
     bodies: dict[str, str] = dict.fromkeys(trial.work.stages, ":\n")
+    for one in trial.work.outputs:
+        if one.stage not in found:
+            bodies[one.stage] += put(one.path, one.data, mode=one.mode if one.mode & 0o111 else None)
     for find in finds:
         path = shlex.quote(find.output.path)
         line = f'mkdir -p "$(dirname {path})"; {find.command} > /var/tmp/.found && cat /var/tmp/.found > {path}\n'
@@ -83,13 +81,11 @@ def _taking(trial: Trial, finds: list[Find]) -> str:
 
 async def _in_history(trial: Trial) -> list[Find]:
     """All objects of the repositories in view, those that nothing leads to among them."""
-    roots = {match.group("root") for one in trial.surface.shipped if (match := _GIT.match(one.path))}
-    if not roots or re.search(
-        r"\bgit (?:log|show|fsck|reflog|cat-file|stash|checkout|rev-list|diff|blame)", trial.surface.solution
-    ):
-        return []  # the history is where the work is done
+    roots = newer.repositories(trial.surface)
+    if not roots or newer.uses_history(trial.surface):
+        return []
     lines = [f"mkdir -p {DUMP}"]
-    for place, root in enumerate(sorted(roots)[:4]):
+    for place, root in enumerate(roots[:4]):
         git = f"git -c safe.directory='*' -C {shlex.quote(root or '/')}"
         lines.append(f"mkdir -p {DUMP}/{place}")
         lines.append(
@@ -102,7 +98,7 @@ async def _in_history(trial: Trial) -> list[Find]:
         return []
     entries = {e.path: e for e in play.states[0].entries if e.kind is WrittenKind.FILE and e.path.startswith(DUMP)}
     finds: list[Find] = []
-    for place, root in enumerate(sorted(roots)[:4]):
+    for place, root in enumerate(roots[:4]):
         head = entries.get(f"{DUMP}/{place}.head")
         known = set(head.data.decode(errors="replace").split()) if head else set()
         git = f"git -c safe.directory='*' -C {shlex.quote(root or '/')}"
@@ -201,30 +197,3 @@ async def _visible_tests(trial: Trial) -> None:
                 trial.add(finding("tests-in-view", what, play, body, where=one.path, observed=one.text[:400]))
                 trial.confirmed.add("tests-in-view")
                 return
-
-
-async def _in_prompt(trial: Trial) -> None:
-    """The whole answer in the instruction, although it is to be worked out from files of the image.
-
-    A task that says what to write is no leak: there the reference reads nothing.
-    """
-    instruction, solution = trial.surface.instruction, trial.surface.solution
-    reads = any(mentions(solution, one.path) and not one.path.startswith("/etc/") for one in trial.surface.shipped)
-    contents: dict[str, bytes] = {}
-    for output in trial.work.outputs:
-        answer = output.text.strip()
-        match = re.search(rf"(?<![\w.]){re.escape(answer)}(?![\w]|\.\d)", instruction) if answer else None
-        if match is None or output.before is not None or answer in solution:
-            continue
-        near = instruction[max(0, match.start() - 160) : match.end() + 80]
-        number = re.fullmatch(r"-?[\d.,]{3,}", answer) is not None
-        if _HINT.search(near) or (reads and number):
-            contents[output.path] = output.data
-    if not contents or len(contents) < len(trial.work.outputs):
-        return
-    body = trial.work.fill(contents)
-    play = await trial.shown(body)
-    if play is not None:
-        trial.add(
-            finding("answer-in-prompt", "the instruction holds the whole answer", play, body, where="instruction.md")
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -21,8 +22,10 @@ _TEXTS: Final = (
     "PASS\n",
     "passed\n",
     "ok\n",
+    '{"reward": 1.0}\n',
     '{"reward": 1, "passed": true, "score": 1.0, "status": "passed"}\n',
 )
+_KEYS: Final = re.compile(r"[\"'](\w{2,20})\\?[\"']\s*(?:[:\]]|,\s*(?:None|False|0|\"))")
 _VERDICT: Final = re.compile(r"reward|score|verdict|grade", re.I)
 _SHARED: Final = re.compile(
     r"cache|state|seen|prev|last|history|counter|lock|done|share|attempt|solved|/var/|/tmp/|marker|flag", re.I
@@ -40,7 +43,7 @@ def attacks(trial: Trial) -> Iterator[Attack]:
     if any(_VERDICT.search(path) for path in absent) and not any(_SHARED.search(path) for path in absent):
         flaw = "reward-file-forging"
     told = ", ".join(absent[:3])
-    for text in _TEXTS:
+    for text in (*_TEXTS, *_in_the_graders_words(trial.surface.grader_text)):
         parts = [put(path, text.encode()) for path in absent]
         shown = text.strip()[:20] or "nothing"
         yield from bundle(flaw, f"{shown!r} in files that the grader looks for and that were not there ({told})", parts)
@@ -51,3 +54,9 @@ def attacks(trial: Trial) -> Iterator[Attack]:
     programs = [(path, language_of(path, b"", 0o755)) for path in absent]
     parts = [put(path, data, mode=0o755) for path, lang in programs if (data := stub(lang, FORGE)) is not None]
     yield from bundle("grader-in-reach", f"programs that the grader looks for and that were not there ({told})", parts)
+
+
+def _in_the_graders_words(text: str) -> list[str]:
+    """JSON with the keys that the grader itself uses: as a number and as a truth value."""
+    keys = [key for key in dict.fromkeys(_KEYS.findall(text)) if not key.isdigit()][:12]
+    return [json.dumps(dict.fromkeys(keys, value)) + "\n" for value in (1.0, True)] if keys else []

@@ -60,13 +60,16 @@ def _is_unasked(trial: Trial, output: Output) -> bool:
     others = [one for one in trial.work.outputs if one is not output]
     if output.before is not None or output.kind == "code" or not output.graded or output.named:
         return False
-    if not any(one.named and one.before is None for one in others):
+    told = trial.surface.instruction
+    if not any(one.before is None and one.named for one in others):
         return False  # an instruction that names nothing leaves it to the reader
-    stem = posixpath.splitext(posixpath.basename(output.path))[0]
+    stem = posixpath.splitext(posixpath.basename(output.path).lstrip("."))[0]
     words = [word for word in re.split(r"[^A-Za-z0-9]+", stem) if len(word) > 2]
-    told = trial.surface.instruction.lower()
-    spoken = any(word.lower() in told for word in words) or any(mentions(one.text, output.path) for one in others)
-    return bool(words) and not spoken
+    spoken = any(word.lower() in told.lower() for word in words) or any(
+        mentions(one.text, output.path) for one in others
+    )
+    read = (one.text for one in trial.surface.shipped if one.readable and one.path != output.path)
+    return bool(words) and not spoken and not any(mentions(text, output.path) for text in read)
 
 
 async def _tell_unasked(trial: Trial, output: Output) -> None:

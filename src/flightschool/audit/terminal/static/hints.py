@@ -50,6 +50,7 @@ PROBE_HINTS: Final[dict[str, str]] = {
     "network-in-grading": "grade the reference without a network",
     "over-strict-text": "grade the reference with equivalent forms of its text",
     "float-equality": "grade the reference with numbers moved by 1e-9 and with fewer digits",
+    "wrong-truth": "work the answer out a second time, independently, and grade that",
     "one-of-many": "grade another valid solution",
     "order-sensitive": "grade the reference with rows and keys in another order",
     "unasked-requirement": "grade the reference without each of output_paths that the instruction does not name",
