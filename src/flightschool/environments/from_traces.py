@@ -24,6 +24,7 @@ from flightschool.environments.grouping import OTHER, families, sort_trials, str
 from flightschool.environments.inferred import Base, Program, infer
 from flightschool.environments.inventory import InventoryEntry, take_inventory
 from flightschool.environments.json_state import JsonBase, load_state
+from flightschool.environments.long_numbers import without_long_numbers
 from flightschool.environments.peopling import peopled
 from flightschool.environments.recorded import DECLINE
 from flightschool.environments.recordings import Recording, coverage, record_answers
@@ -66,7 +67,10 @@ def build_from_traces(
         ConfigError: state, code or checks cannot be used.
     """
     declaration = None if checks is None else load_declaration(checks)
-    built = _built(trace_set, name, state, code)
+    usable = without_long_numbers(trace_set)
+    built = _built(usable, name, state, code)
+    if usable is not trace_set:
+        built = msgspec.structs.replace(built, traces_digest=trace_set.digest)
     if user or imitation:
         built = peopled(built, trace_set, user, imitation)
     if declaration is None:

@@ -51,8 +51,6 @@ _MAGIC = {
     b"SQLite format 3": ("an SQLite database", "export the traces from it as JSON lines first"),
     b"PAR1": ("a Parquet file", "export the traces from it as JSON lines first"),
 }
-_LEAST, _MOST = -(2**63), 2**64 - 1
-"""Integers beyond these cannot be kept."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -151,8 +149,8 @@ def json_error(error: Exception, where: str) -> TraceError:
     return broken(
         f"JSON that cannot be kept: {error}",
         where,
-        "finite numbers of at most 64 bits and sane nesting",
-        "write null for NaN and infinities, a text for long numbers; flatten the value",
+        "finite numbers and sane nesting",
+        "write null for NaN and infinities; flatten the value",
     )
 
 
@@ -183,14 +181,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def _bounded(text: str) -> int:
-    number = int(text)
-    if not _LEAST <= number <= _MOST:  # the workspace keeps 64 bits
-        raise ValueError(f"{text[:20]} has more than 64 bits")
-    return number
-
-
-strict_decoder: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_bounded)
+strict_decoder: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def parse_json_document(path: Path, text: str) -> Json:

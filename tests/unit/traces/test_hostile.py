@@ -5,6 +5,7 @@ Nothing else may happen: no other exception, no episode that looks whole and is 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -158,22 +159,27 @@ def test_a_file_that_was_written_twice_gives_no_doubled_calls(name: str, tmp_pat
     assert [len(episode.calls) for episode in import_traces(path, name).episodes] in ([1], [1, 1])
 
 
-def test_numbers_that_nothing_could_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such arguments make a call incomplete, such an answer stays a text; the environment can be built."""
+def test_numbers_of_any_length_are_kept_and_build_an_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A call with an argument that no record holds counts as incomplete; an answer may hold any number."""
     monkeypatch.chdir(tmp_path)
     assert main(["init", "."]) == 0
     lines = (tmp_path / "traces/example.jsonl").read_text().splitlines()[:3]
     lines[1] = re.sub(r'\{\\"order_id\\":\\"\w+\\"\}', '{\\\\"order_id\\\\":' + "9" * 400 + "}", lines[1])
     lines[2] = lines[2].replace('\\"status\\":\\"open\\"', '\\"status\\":' + "9" * 30)
-    assert "9" * 400 in lines[1]
-    assert "9" * 30 in lines[2]
     path = tmp_path / "long.jsonl"
     path.write_text("\n".join(lines) + "\n")
     traces = import_traces(path)
-    assert [call.complete for call in traces.episodes[1].calls] == [False, False]
-    assert isinstance(traces.episodes[2].calls[0].value, str)
+    assert [call.arguments for call in traces.episodes[1].calls] == [{"order_id": int("9" * 400)}] * 2
+    assert traces.episodes[2].calls[0].value["status"] == int("9" * 30)
     assert main(["traces", "import", str(path), "--name", "long"]) == 0
-    assert main(["env", "build", "--from-traces", "long", "--name", "shop"]) == 0
+    capsys.readouterr()
+    assert main(["env", "build", "--from-traces", "long", "--name", "shop", "--json"]) == 0
+    fidelity = json.loads(capsys.readouterr().out)["fidelity"]
+    assert (fidelity["num_incomplete"], fidelity["calls"]["total"]) == (2, 4)
+    assert main(["env", "check", "shop"]) == 0
+    assert main(["rollout", "shop", "--policy", "oracle", "-n", "2"]) == 0
 
 
 def test_nothing_half_imported_stays(
