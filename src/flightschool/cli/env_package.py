@@ -78,7 +78,7 @@ def keep_built(
     """
     from flightschool.environments import examine
     from flightschool.environments.packages import write_package
-    from flightschool.environments.packages.places import recorded_place
+    from flightschool.environments.packages.places import recorded_place, remove_package
     from flightschool.environments.packages.trust import is_judged_elsewhere
     from flightschool.environments.registry import put_record, record_of
 
@@ -89,8 +89,14 @@ def keep_built(
             found = examine(world, episodes, state=built.state, num_folds=0, fidelity=built.fidelity)
     record = record_of(space.store, built, traces=traces)
     record = msgspec.structs.replace(record, examination=found, package=recorded_place(space.root, place))
-    write_package(space.store, record, place, episodes=episodes)
-    put_record(space.store, record)
+    is_new = not place.exists()
+    try:
+        write_package(space.store, record, place, episodes=episodes)
+        put_record(space.store, record)
+    except BaseException:
+        if is_new:
+            remove_package(place)
+        raise
     return record
 
 

@@ -147,9 +147,7 @@ def import_package(
         check_place(place)
     traces = _free_name(store, found, name)
     record = msgspec.structs.replace(_record(store, found, name), traces=traces, package=recorded_place(root, place))
-    record = _kept_whole(store, found, record, place)
-    put_record(store, record)
-    return record, found
+    return _kept_whole(store, found, record, place), found
 
 
 # ------------------------------------------------------------------------------------------------ reading
@@ -323,21 +321,23 @@ def _broken(where: Path, what: str) -> InputError:
 
 
 def _kept_whole(store: Store, found: PackageContent, record: EnvironmentRecord, place: Path) -> EnvironmentRecord:
-    """Recordings and package as well, or, if anything fails, neither."""
+    """Recordings, package and record, or, if anything fails, none of them."""
     new_traces = found.traces is not None and not store.has("traces", record.traces)
     new_place = not place.exists()
     try:
         if found.traces is not None:
             save_traces(store, record.traces, found.traces)
         write_package(store, record, place, episodes=found.traces is not None)
+        if found.code:  # until now it was read where it came from
+            record = msgspec.structs.replace(record, code=str(place.resolve() / found.manifest.code))
+        put_record(store, record)
     except BaseException:
         if new_traces:
             store.delete("traces", record.traces)
         if new_place:
             remove_package(place)
         raise
-    # until now the code was read where it came from
-    return msgspec.structs.replace(record, code=str(place.resolve() / found.manifest.code)) if found.code else record
+    return record
 
 
 def _record(store: Store, found: PackageContent, name: str) -> EnvironmentRecord:
