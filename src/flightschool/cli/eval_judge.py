@@ -44,7 +44,9 @@ def judged(
         found = hold(space.store, load_run(space.store, evaluation))
     _tell(found)
     poor = found.alpha is not None and found.alpha < LEAST_JUDGE_ALPHA
-    output.finish({**msgspec.to_builtins(found)}, fell_short=poor)
+    told = msgspec.to_builtins(found)
+    told["verifier_error"] = told.pop("error")  # ``error`` is what a verb that failed says
+    output.finish(told, fell_short=poor)
 
 
 def judge_alpha(space: Workspace, world: Environment, suite: Suite, runs: Sequence[EvaluationRun]) -> float | None:

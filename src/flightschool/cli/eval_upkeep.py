@@ -52,7 +52,7 @@ def upkeep(
         runs = load_runs(space.store)
         traffic = None
         if traces is not None:
-            traffic = _traffic(load_traces(space.store, traces), traces)
+            traffic = _traffic(load_traces(space.store, traces), [share.name for share in frozen.strata])
         found = look_after(frozen, runs, traffic)
     rows = [
         ("evaluations, policies", f"{found.num_runs}, {found.num_policies}"),
@@ -179,14 +179,14 @@ def history(
 # ------------------------------------------------------------------------------------------------ parts
 
 
-def _traffic(traces: TraceSet, name: str) -> dict[str, float]:
-    """Stratum → episodes, as recorded; where nothing is recorded, as an environment of these traces would have them."""
-    from flightschool.environments import build_from_traces
+def _traffic(traces: TraceSet, known: Sequence[str]) -> dict[str, float]:
+    """Stratum → episodes, as recorded; where nothing is, derived, with the suite's strata under their names."""
+    from flightschool.environments import traffic_of
 
     if any(one.hint.stratum for one in traces.episodes):
         strata = Counter(one.hint.stratum or "(none)" for one in traces.episodes)
         return {stratum: float(count) for stratum, count in strata.items()}
-    return dict(build_from_traces(traces, name).environment.strata)
+    return traffic_of(traces, known)
 
 
 def _most(candidates: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ from flightschool.environments.declared import Declaration, DeclaredCheck, Decla
 from flightschool.environments.drafting import DraftCheck, draft_checks
 from flightschool.environments.examining import Examination, StratumCoverage, examine
 from flightschool.environments.fidelity import Agreement, Fidelity, Mismatch, verify_fidelity
-from flightschool.environments.from_traces import build_from_traces
+from flightschool.environments.from_traces import build_from_traces, traffic_of
 from flightschool.environments.grouping import group_trials
 from flightschool.environments.held_out import HeldOut, hold_out
 from flightschool.environments.inventory import InventoryEntry, take_inventory
@@ -86,6 +86,7 @@ __all__ = [
     "save_drafts",
     "save_environment",
     "take_inventory",
+    "traffic_of",
     "verify_fidelity",
     "wind_tunnel",
 ]

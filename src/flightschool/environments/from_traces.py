@@ -8,7 +8,7 @@ inferred of them, or by the recordings.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from flightschool.records import CheckKind, CheckSpec, DiffCheck, Effect, Json, 
 from flightschool.traces import RecordedEpisode, TraceSet
 from flightschool.verification.differences import json_changes
 
-__all__ = ["build_from_traces", "open_code"]
+__all__ = ["build_from_traces", "open_code", "traffic_of"]
 
 
 def build_from_traces(
@@ -76,6 +76,22 @@ def build_from_traces(
     if declaration is None:
         return built
     return msgspec.structs.replace(built, environment=DeclaredEnvironment(built.environment, declaration))
+
+
+def traffic_of(trace_set: TraceSet, known: Collection[str] = ()) -> dict[str, float]:
+    """Stratum → share of the recorded episodes, derived as an environment of these traces would have it.
+
+    ``known``: strata by these names stand however few families they have here. What an environment calls ``other``
+    follows from how much of each was recorded, so two sets of traces of one traffic would else differ by name alone.
+
+    Raises:
+        TraceError: no task can be made of the traces.
+    """
+    effects = {entry.spec.name: entry.spec.effect for entry in take_inventory(trace_set.episodes)}
+    groups, _, scope_of = sort_trials(trace_set.episodes, one_state=False)
+    drafts = [draft(task_id, trials, effects, scope_of(trials[0])) for task_id, trials in groups.items()]
+    tasks, _, _ = _placed(drafts, trace_set, known)
+    return _shares(tasks, groups)
 
 
 def _built(trace_set: TraceSet, name: str, state: Path | None, code: str | None) -> BuiltEnvironment:
@@ -216,7 +232,7 @@ def _drafted(
 
 
 def _placed(
-    drafts: Sequence[Drafted], trace_set: TraceSet
+    drafts: Sequence[Drafted], trace_set: TraceSet, known: Collection[str] = ()
 ) -> tuple[tuple[Task, ...], tuple[Reference, ...], tuple[Waiting, ...]]:
     """Tasks with family and stratum, their references, and the tasks that have none yet."""
     usable = [d for d in drafts if d.reference is not None]
@@ -229,7 +245,7 @@ def _placed(
             mend="record outcomes with the traces, or give code with tasks of its own (--code)",
         )
     family_of = families([(d, d.task) for d in drafts])
-    stratum_of = strata([(d, d.task) for d in usable], family_of)
+    stratum_of = strata([(d, d.task) for d in usable], family_of, known)
     tasks = tuple(msgspec.structs.replace(d.task, family=family_of[d.id], stratum=stratum_of[d.id]) for d in usable)
     waiting = tuple(
         Waiting(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from flightschool.environments.tasking import Drafted
@@ -101,11 +101,14 @@ def _near_duplicates(texts: Sequence[str]) -> list[int]:
     return [root(index) for index in range(len(texts))]
 
 
-def strata(drafts: Sequence[tuple[Drafted, Task]], family_of: Mapping[str, str]) -> dict[str, str]:
+def strata(
+    drafts: Sequence[tuple[Drafted, Task]], family_of: Mapping[str, str], known: Collection[str] = ()
+) -> dict[str, str]:
     """Task id → stratum: the recorded one, else the set of tools that must be called.
 
     Derived strata with fewer than three families, and all beyond the eight largest, become ``other``; a family stands
-    in the stratum of its first task, so that a split by family can go stratum by stratum.
+    in the stratum of its first task, so that a split by family can go stratum by stratum. Strata that are ``known``
+    stand whatever their size.
     """
     own = {task.id: _own_stratum(drafted) for drafted, task in drafts}
     by_family: dict[str, str] = {}
@@ -114,7 +117,7 @@ def strata(drafts: Sequence[tuple[Drafted, Task]], family_of: Mapping[str, str])
     named = {e.hint.stratum for drafted, _ in drafts for e in drafted.episodes if e.hint.stratum}
     size = Counter(by_family.values())
     ranked = sorted((name for name in size if name not in named), key=lambda name: (-size[name], name))
-    kept = {name for name in ranked[:_MOST_STRATA] if size[name] >= _LEAST_FAMILIES} | named
+    kept = {name for name in ranked[:_MOST_STRATA] if size[name] >= _LEAST_FAMILIES} | named | set(known)
     return {task_id: stratum if (stratum := by_family[family_of[task_id]]) in kept else OTHER for task_id in own}
 
 

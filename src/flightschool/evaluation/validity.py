@@ -95,7 +95,7 @@ def read_deployment(path: Path) -> tuple[DeploymentOutcome, ...]:
     try:
         rows = _rows(text, path.suffix)
         found = msgspec.convert(rows, tuple[DeploymentOutcome, ...], strict=False)
-    except (ValueError, msgspec.ValidationError) as error:
+    except (ValueError, msgspec.ValidationError, csv.Error, RecursionError) as error:
         raise InputError(
             f"not outcomes: {error}", where=str(path), expected=_FORMAT, mend="correct the file"
         ) from error

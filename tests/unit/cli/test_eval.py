@@ -287,6 +287,7 @@ def test_labels_of_people_beside_an_evaluation(run: Run, ride: Path) -> None:
     bare = run("eval", "judged", "eval-0001", "--json")
     assert bare.code == 0
     assert bare.json["alpha"] is None
+    assert (bare.json["verifier_error"], "error" in bare.json) == (None, False)
     assert "nobody has looked" in bare.json["notes"][0]
 
 
@@ -296,6 +297,7 @@ def test_labels_of_people_beside_an_evaluation(run: Run, ride: Path) -> None:
         ('{"lookup": 1.0}', "no weight for stratum"),
         ('{"lookup": 0.6, "two_step": 0.6}', "the shares sum to 1.2"),
         ("not json", "not weights"),
+        ("[" * 100_000, "not weights"),
     ],
 )
 def test_weights_that_do_not_fit(run: Run, space: Path, weights: str, what: str) -> None:

@@ -231,6 +231,7 @@ def test_outcomes_are_read_from_three_formats(tmp_path: Path, suffix: str) -> No
         "[]",
         "{}",
         "not json",
+        "[" * 100_000,
         json.dumps([{**ROWS[0], "successes": 9}]),
         json.dumps([ROWS[0], ROWS[0]]),
         json.dumps([{"version": "v1"}]),
