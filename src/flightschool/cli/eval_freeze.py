@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 SEALED_KIND = "sealed-holdout"
+DEFAULT_HOLDOUT = 0.1
 MOST_OFF = 0.01
 """How far shares of traffic may be from summing to 1: people round."""
 
@@ -48,11 +49,17 @@ def register(evaluation: typer.Typer) -> None:
 
 
 def freeze(
-    environment: str = typer.Argument(..., metavar="E", help="Environment: a name, or a path."),
+    environment: str = typer.Argument(..., metavar="E", help="Environment: a name, a path, or task folders."),
     name: str = typer.Option(..., "--name", help="Name of the suite; the sealed part is called NAME-holdout."),
     strata: str = typer.Option("stratum", "--strata", help="Attribute of tasks that names the stratum."),
     weights: Path | None = typer.Option(None, "--weights", help="TOML or JSON file: stratum = share of traffic."),
-    holdout: float = typer.Option(0.1, "--holdout", min=0.0, max=0.9, help="Share of families to seal."),
+    holdout: float | None = typer.Option(
+        None,
+        "--holdout",
+        min=0.0,
+        max=0.9,
+        help="Share of families to seal: 0.1; of task folders none unless asked for.",
+    ),
     fraction: float = typer.Option(0.25, "--fraction", min=0.01, max=0.9, help="Share of families to measure on."),
     trained: list[str] = typer.Option([], "--trained", help="Stratum that the training will train; may be repeated."),
     per_family: int | None = typer.Option(None, "--per-family", min=1, help="Most tasks of one family."),
@@ -87,14 +94,14 @@ def freeze(
         if _went_on(space, f"{name}-holdout", role):
             return
         previous = _previous(space, follows)
-        world = open_environment(environment, space)
+        world = open_environment(environment, space, folders=True)
         frozen = take(
             world,
             name,
             strata=strata,
             weights=_weights(weights) if weights is not None else None,
             suite_fraction=fraction,
-            holdout_fraction=holdout,
+            holdout_fraction=_holdout(holdout, world),
             seed=seed,
             trained=trained,
             max_tasks_per_family=per_family,
@@ -107,6 +114,15 @@ def freeze(
 
 
 # ------------------------------------------------------------------------------------------------ parts
+
+
+def _holdout(asked: float | None, world: Environment) -> float:
+    """What is sealed of folders leaves them, so that is done on demand alone."""
+    from flightschool.cli.eval_folders import is_folders
+
+    if not is_folders(world):
+        return DEFAULT_HOLDOUT if asked is None else asked
+    return asked or 0.0
 
 
 def _faults() -> dict[str, str]:
@@ -132,7 +148,7 @@ def _kept(
     space: Workspace, world: Environment, frozen: Frozen, terms: Terms, override_reason: str
 ) -> tuple[Frozen, SealedHoldout | None]:
     """The freeze as it is kept: sealed, where a part was set aside."""
-    from flightschool.audit import AuditIndex
+    from flightschool.cli.eval_folders import forget_images, is_folders
     from flightschool.evaluation import save_frozen, seal_holdout
     from flightschool.governance import KeyRing
 
@@ -140,12 +156,8 @@ def _kept(
         save_frozen(space.store, frozen, actor=actor())
         return frozen, None
 
-    index = AuditIndex(space.store, world)
-
-    def unaudited(tasks: Sequence[Task]) -> list[str]:
-        sound = {task.id for task in index.sound(tasks)}
-        return [task.id for task in tasks if task.id not in sound]
-
+    if is_folders(world):
+        forget_images(space)
     return seal_holdout(
         space.store,
         frozen,
@@ -154,9 +166,19 @@ def _kept(
         actor=actor(),
         terms=terms,
         root=space.root,
-        unaudited=unaudited,
+        unaudited=lambda tasks: _unaudited(space, world, tasks),
         override_reason=override_reason,
     )
+
+
+def _unaudited(space: Workspace, world: Environment, tasks: Sequence[Task]) -> list[str]:
+    from flightschool.audit import AuditIndex
+    from flightschool.cli.eval_folders import is_folders, unaudited_folders
+
+    if is_folders(world):
+        return unaudited_folders(space.store, tasks)
+    sound = {task.id for task in AuditIndex(space.store, world).sound(tasks)}
+    return [task.id for task in tasks if task.id not in sound]
 
 
 class _Declared(TypedDict):
@@ -177,14 +199,14 @@ def _designed(
     previous: SuiteDesign | None,
 ) -> SuiteDesign:
     """The design of what was frozen, kept."""
+    from flightschool.cli.eval_folders import composition_of
     from flightschool.evaluation import design_suite, save_design
-    from flightschool.verification import current_reward
 
-    left = open_environment(environment, space)  # what is left is found again by the same words
+    left = open_environment(environment, space, folders=True)  # what is left is found again by the same words
     design = design_suite(
         frozen.suite,
         left,
-        composition=current_reward(space.store),
+        composition=composition_of(space.store, left),
         faults=_faults(),
         whole=whole.tasks(),
         previous=previous,
@@ -262,7 +284,7 @@ def _weights(path: Path) -> Mapping[str, float]:
         raise InputError(
             "file of weights not found", where=str(path), expected=expected, mend="check the path"
         ) from None
-    except (UnicodeDecodeError, msgspec.MsgspecError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, msgspec.MsgspecError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(
             f"not weights: {error}", where=str(path), expected=expected, mend="correct the file"
         ) from error

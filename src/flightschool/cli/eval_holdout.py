@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,13 +11,15 @@ import typer
 
 from flightschool.cli import output
 from flightschool.cli.candidates import candidate_digest
-from flightschool.cli.references import actor, fault_profile, policy, reopen_environment, workspace
+from flightschool.cli.references import actor, fault_profile, is_path, policy, reopen_environment, workspace
 from flightschool.cli.verb import verb
 
 if TYPE_CHECKING:
-    from flightschool.evaluation import Acceptance
-    from flightschool.protocols import Environment
+    from flightschool.evaluation import Acceptance, AttemptRunner
+    from flightschool.evaluation.acceptance import Opens
+    from flightschool.protocols import Environment, RewardComposition
     from flightschool.rollouts import Policy
+    from flightschool.store import Workspace
 
 __all__ = ["register"]
 
@@ -47,43 +51,32 @@ def accept(
     Ends with 1 when the interval does not lie at or above the target. Each look has its share of the error
     probability, so that trying again does not make a candidate pass.
     """
-    from flightschool.evaluation import RunRules, load_design, load_sealed
+    from flightschool.evaluation import RunRules, load_design
     from flightschool.evaluation import accept as open_and_measure
     from flightschool.evaluation.acceptance import Asked
     from flightschool.governance import KeyRing
-    from flightschool.records import Suite
-    from flightschool.rollouts import Sampling
-    from flightschool.verification import current_reward
 
     with workspace() as space:
-        listed = next((n for n in (suite, f"{suite}-holdout") if space.store.has("holdout", n)), None)
-        if listed is None:
-            card = load_sealed(space.store, suite)
-            where, digest, total = card.environment, card.environment_digest, card.num_tasks
-        else:
-            named = space.store.get("holdout", listed, Suite)
-            where, digest, total = named.environment, named.environment_digest, len(named.task_digests)
-
+        where, digest, total, composition = _sealed(space, suite)
         design = load_design(space.store, suite.removesuffix("-holdout"))
-
-        def candidate(world: Environment) -> Policy:
-            return policy(policy_text, world, space, Sampling(temperature=temperature, shared="opening"))
-
+        candidate, opens = _candidate(space, policy_text, temperature)
+        asked = Asked(
+            actor=actor(),
+            role=role,
+            reason=reason,
+            candidate_digest=candidate_digest(policy_text, space),
+            target=target,
+        )
         with output.progress(f"{policy_text} on the sealed part of {suite}", total * repeats) as bar:
             found = open_and_measure(
                 space.store,
                 suite,
                 candidate,
                 ring=KeyRing(outside=space.root),
-                asked=Asked(
-                    actor=actor(),
-                    role=role,
-                    reason=reason,
-                    candidate_digest=candidate_digest(policy_text, space),
-                    target=target,
-                ),
+                asked=asked,
                 base=lambda: reopen_environment(where, digest, space, whole=True),
-                composition=current_reward(space.store),
+                opens=opens,
+                composition=composition,
                 rules=RunRules() if design is None else design.rules,
                 weather_profile=fault_profile(perturb),
                 repeats=repeats,
@@ -92,6 +85,40 @@ def accept(
             )
     _tell_acceptance(found)
     output.finish({**msgspec.to_builtins(found)}, fell_short=found.accepted is False)
+
+
+def _sealed(space: Workspace, suite: str) -> tuple[str, str, int, RewardComposition]:
+    """Name and digest of the environment that the sealed part came from, its tasks, and what composes their grades."""
+    from flightschool.evaluation import load_sealed
+    from flightschool.records import Suite
+    from flightschool.rollouts.terminal import OwnVerdict
+    from flightschool.verification import current_reward
+
+    listed = next((n for n in (suite, f"{suite}-holdout") if space.store.has("holdout", n)), None)
+    if listed is not None:
+        named = space.store.get("holdout", listed, Suite)
+        return named.environment, named.environment_digest, len(named.task_digests), current_reward(space.store)
+    card = load_sealed(space.store, suite)
+    composition = OwnVerdict() if is_path(card.environment) else current_reward(space.store)
+    return card.environment, card.environment_digest, card.num_tasks, composition
+
+
+def _candidate(space: Workspace, text: str, temperature: float) -> tuple[Callable[[Environment], Policy], Opens]:
+    """The candidate in an environment that was opened, and what makes its attempts there."""
+    from flightschool.cli.eval_folders import folder_policy, is_folders
+    from flightschool.rollouts import Sampling
+
+    sampling = Sampling(temperature=temperature, shared="opening")
+
+    def candidate(world: Environment) -> Policy:
+        if is_folders(world):
+            return folder_policy(text, world, space, sampling, sealed=True)[0]
+        return policy(text, world, space, sampling)
+
+    def opens(world: Environment) -> Callable[[str], AbstractAsyncContextManager[AttemptRunner]] | None:
+        return folder_policy(text, world, space, sampling, sealed=True)[1] if is_folders(world) else None
+
+    return candidate, opens
 
 
 def _tell_acceptance(found: Acceptance) -> None:

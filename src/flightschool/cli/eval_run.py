@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from flightschool.records import Record
 
 if TYPE_CHECKING:
     from flightschool.evaluation import EvaluationRun, How, Prices
+    from flightschool.governance import KnownError
     from flightschool.lineage import KinCounts
     from flightschool.perturbation import FaultProfile
     from flightschool.protocols import Environment
@@ -109,7 +110,7 @@ def run(
     Limits, retries and targets are those that the freeze registered. Ends with 1 when a target is missed; that nothing
     was graded is an error.
     """
-    from flightschool.evaluation import held_against, load_design, summarise
+    from flightschool.evaluation import load_design
     from flightschool.governance import known_error
 
     asked = Asked(
@@ -133,19 +134,7 @@ def run(
         sealed_kin = _sealed_kin(space, frozen, policy_text)
         design = load_design(space.store, frozen.name)
         known = known_error(space.store, measured.environment_digest)
-    summary = summarise(measured, error=None if known is None else (known.rho0, known.rho1))
-    rows = held_against(design.targets if design is not None else {}, measured, summary)
-    tell_run(measured, summary, rows, None if beside is None else summarise(beside))
-    if known is not None:
-        output.say(
-            f"the verifier errs, by {known.num_reviewed} reviewed attempts (sheet {known.sheet}): passes wrong work "
-            f"with ρ0 = {known.rho0.value:.3f}, refuses right work with ρ1 = {known.rho1.value:.3f}"
-        )
-    output.say(f"lineage: {measured.lineage}" + (f"; {sealed_kin}" if isinstance(sealed_kin, str) else ""))
-    told = result(measured, summary, rows, policy_text, sealed_kin) | {"verifier_error": known}
-    if beside is not None:
-        told["clean"] = result(beside, summarise(beside), (), policy_text, sealed_kin)
-    output.finish(told, fell_short=any(row.state == "missed" for row in rows))
+    _tell_and_finish(policy_text, measured, beside, {} if design is None else design.targets, known, sealed_kin)
 
 
 def regrade(
@@ -157,9 +146,9 @@ def regrade(
     For corrected truths (a new version of the suite), another reward, an exchanged judge. Ends with 1 when a grade
     turned or was lost.
     """
+    from flightschool.cli.eval_folders import composition_of, folder_judge, is_folders
     from flightschool.cli.runbook import recorded_profile
     from flightschool.evaluation import keep_run, load_run, regrade_run, summarise
-    from flightschool.verification import current_reward
 
     with workspace() as space:
         flown = load_run(space.store, evaluation)
@@ -171,9 +160,10 @@ def regrade(
                 flown,
                 frozen,
                 world,
-                composition=current_reward(space.store),
+                composition=composition_of(space.store, world),
                 run_id=free_id(space),
                 weather_profile=profile,
+                open_judge=folder_judge(space, world) if is_folders(world) else None,
                 progress=bar.tick,
             )
         keep_run(space.store, found.run, actor=actor())
@@ -236,14 +226,19 @@ def measure(space: Workspace, suite: Suite, world: Environment, policy_text: str
 def prepared(space: Workspace, suite: Suite, world: Environment, policy_text: str, asked: Asked) -> tuple[Policy, How]:
     """The policy, and how it is measured as the suite was frozen. Raises ``GateError`` for what has changed since."""
     from flightschool.cli.ancestry import ancestry
+    from flightschool.cli.eval_folders import composition_of, folder_policy, is_folders, refuse_for_folders
     from flightschool.cli.runbook import PROFILE_KIND
     from flightschool.evaluation import RunRules, kinship, load_design, require_design
     from flightschool.governance import AuditLog
     from flightschool.rollouts import Sampling
-    from flightschool.verification import current_reward
 
-    profile, composition = fault_profile(asked.perturb), current_reward(space.store)
-    chosen = policy(policy_text, world, space, Sampling(temperature=asked.temperature, shared="opening"))
+    profile, composition = fault_profile(asked.perturb), composition_of(space.store, world)
+    sampling, opened = Sampling(temperature=asked.temperature, shared="opening"), None
+    if is_folders(world):
+        refuse_for_folders(asked.perturb if profile is not None else None, asked.enforcement)
+        chosen, opened = folder_policy(policy_text, world, space, sampling, keep_states=asked.keep_states)
+    else:
+        chosen = policy(policy_text, world, space, sampling)
     design = load_design(space.store, suite.name)
     if design is not None:
         faults = {} if profile is None else {profile.label: profile.digest}
@@ -258,6 +253,7 @@ def prepared(space: Workspace, suite: Suite, world: Environment, policy_text: st
         "seed": asked.seed,
         "concurrency": asked.concurrency,
         "keep_blob": space.store.put_blob if asked.keep_states else None,
+        "open_runner": opened,
         "kin": kinship(suite, world, ancestry(policy_text, space)),
         "log_head": AuditLog(space.store).head().digest,
         "rules": RunRules() if design is None else design.rules,
@@ -294,6 +290,32 @@ def progress_of(policy_text: str, suite: Suite, asked: Asked) -> AbstractContext
 
 
 # ------------------------------------------------------------------------------------------------ parts
+
+
+def _tell_and_finish(
+    policy_text: str,
+    measured: EvaluationRun,
+    beside: EvaluationRun | None,
+    targets: Mapping[str, float],
+    known: KnownError | None,
+    sealed_kin: KinCounts | str | None,
+) -> None:
+    """Say what was measured, beside clear weather where that was asked for, and end the verb."""
+    from flightschool.evaluation import held_against, summarise
+
+    summary = summarise(measured, error=None if known is None else (known.rho0, known.rho1))
+    rows = held_against(targets, measured, summary)
+    tell_run(measured, summary, rows, None if beside is None else summarise(beside))
+    if known is not None:
+        output.say(
+            f"the verifier errs, by {known.num_reviewed} reviewed attempts (sheet {known.sheet}): passes wrong work "
+            f"with ρ0 = {known.rho0.value:.3f}, refuses right work with ρ1 = {known.rho1.value:.3f}"
+        )
+    output.say(f"lineage: {measured.lineage}" + (f"; {sealed_kin}" if isinstance(sealed_kin, str) else ""))
+    told = result(measured, summary, rows, policy_text, sealed_kin) | {"verifier_error": known}
+    if beside is not None:
+        told["clean"] = result(beside, summarise(beside), (), policy_text, sealed_kin)
+    output.finish(told, fell_short=any(row.state == "missed" for row in rows))
 
 
 def _clear(asked: Asked) -> Asked:

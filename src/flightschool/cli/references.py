@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from flightschool.perturbation import FaultProfile
     from flightschool.protocols import Environment
     from flightschool.rollouts import Policy
+    from flightschool.rollouts.terminal import TerminalPolicy
     from flightschool.rollouts.transcript import Sampling
     from flightschool.store import Workspace
 
@@ -27,6 +29,7 @@ __all__ = [
     "policy",
     "reopen_environment",
     "run_model",
+    "terminal_policy",
     "workspace",
     "workspace_if_any",
 ]
@@ -97,9 +100,11 @@ class EnvironmentReference(Record, frozen=True, kw_only=True):
     reference: str
 
 
-def open_environment(reference: str, space: Workspace | None, *, whole: bool = False) -> Environment:
+def open_environment(
+    reference: str, space: Workspace | None, *, whole: bool = False, folders: bool = False
+) -> Environment:
     """The environment by name, by name with options (``desk?seed=3``), by the address of a server, or by the path of a
-    module that builds it.
+    module that builds it; where a verb can do with them (``folders``), by the path of task folders.
 
     Without the tasks that this workspace has sealed, unless the ``whole`` is asked for (to open what was sealed).
 
@@ -111,16 +116,22 @@ def open_environment(reference: str, space: Workspace | None, *, whole: bool = F
     if is_path(reference.partition("?")[0]) and not is_url(reference):
         from flightschool.environments.from_traces import open_code
 
-        existing_path(reference, "environment")
-        if not reference.endswith(".py"):
+        path = existing_path(reference, "environment")
+        if folders and path.is_dir():
+            from flightschool.environments.terminal import TerminalFolders
+
+            environment: Environment = TerminalFolders(path)
+        elif reference.endswith(".py"):
+            environment = open_code(str(path.resolve()))
+        else:
             raise InputError(
-                "an environment of a folder is imported before it is used",
+                "an environment of a folder is imported before it is used" if path.is_dir() else "not an environment",
                 where=reference,
                 expected="a name, or the path of a .py file with build_environment()",
-                mend=f"flightschool env import {reference}, if it is a package; else flightschool env build",
+                mend=f"flightschool env import {reference}, if it is a package; task folders are for rollout, audit and eval; "
+                "other environments are built with flightschool env build",
             )
-        environment = open_code(str(Path(reference).resolve()))
-        reference = str(Path(reference).resolve())
+        reference = str(path.resolve())
     else:
         from flightschool.environments import load_environment
 
@@ -143,9 +154,9 @@ def reopen_environment(name: str, digest: str, space: Workspace, *, whole: bool 
     key = f"{name}/{digest}"
     if space.store.has(REFERENCE_KIND, key):
         return open_environment(
-            space.store.get(REFERENCE_KIND, key, EnvironmentReference).reference, space, whole=whole
+            space.store.get(REFERENCE_KIND, key, EnvironmentReference).reference, space, whole=whole, folders=True
         )
-    return open_environment(name, space, whole=whole)
+    return open_environment(name, space, whole=whole, folders=True)
 
 
 def fault_profile(reference: str | None) -> FaultProfile | None:
@@ -162,6 +173,17 @@ def policy(text: str, environment: Environment, space: Workspace | None, samplin
     """The policy of the command line's grammar."""
     from flightschool.rollouts import parse_policy
 
+    return parse_policy(text, environment, sampling=sampling, resolve_run=_resolves(space))
+
+
+def terminal_policy(text: str, space: Workspace | None, sampling: Sampling | None = None) -> TerminalPolicy:
+    """The same grammar, to act in terminals."""
+    from flightschool.rollouts.terminal import parse_policy
+
+    return parse_policy(text, sampling=sampling, resolve_run=_resolves(space))
+
+
+def _resolves(space: Workspace | None) -> Callable[[str], Path]:
     def resolve(run: str) -> Path:
         if space is None:
             raise StoreError(
@@ -169,7 +191,7 @@ def policy(text: str, environment: Environment, space: Workspace | None, samplin
             )
         return run_model(run, space)
 
-    return parse_policy(text, environment, sampling=sampling, resolve_run=resolve)
+    return resolve
 
 
 def run_model(reference: str, space: Workspace) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flightschool.cli import output
-from flightschool.cli.references import fault_profile, workspace_if_any
+from flightschool.cli.references import fault_profile, terminal_policy, workspace_if_any
 from flightschool.cli.scans import finding_row, keep_scan, scan_made, tell_findings
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flightschool.rollouts.terminal import Episode, Result
     from flightschool.store import Workspace
 
-__all__ = ["result_row", "rollout_folders"]
+__all__ = ["images_folder", "result_row", "rollout_folders"]
 
 CACHE_NAME = "flightschool"
 
@@ -34,15 +34,15 @@ def rollout_folders(
 ) -> None:
     """Let a policy attempt the tasks of a folder, and finish the verb."""
     from flightschool.errors import InputError
-    from flightschool.rollouts.terminal import Episode, find_tasks, parse_policy, run_episodes
+    from flightschool.rollouts.terminal import Episode, find_tasks, run_episodes
 
     if fault_profile(perturb) is not None:
         raise InputError(
             "there is no weather in a terminal", where="--perturb", expected="clean", mend="leave the option out"
         )
-    policy = parse_policy(policy_text)
-    tasks = find_tasks(path)
     space = workspace_if_any()
+    policy = terminal_policy(policy_text, space)
+    tasks = find_tasks(path)
     run = "rollout" if space is None else _open_run(space, path, tasks, policy_text, seed)
     keep = space.store.put_blob if keep_output and space is not None else None
     with output.progress(f"{policy.name} in {path}", num) as bar:
@@ -52,7 +52,7 @@ def rollout_folders(
             num=num,
             seed=seed,
             run=run,
-            images=_images(space),
+            images=images_folder(space),
             keep_blob=keep,
             build_network=build_network,
             on_result=bar.tick,
@@ -84,7 +84,7 @@ def _open_run(
     return open_rollout(space.store, folders, policy_text, seed, None)
 
 
-def _images(space: Workspace | None) -> Path:
+def images_folder(space: Workspace | None) -> Path:
     """Where built images are kept: with the workspace's data, else in the user's cache."""
     if space is not None:
         return space.data / "images"

@@ -38,10 +38,10 @@ from flightschool.evaluation.records import (
     Pool,
     Summary,
 )
-from flightschool.evaluation.regrading import Regraded, regrade_run
+from flightschool.evaluation.regrading import Judge, Regraded, regrade_run
 from flightschool.evaluation.reliability import Reliability, SystemReliability, reliability
 from flightschool.evaluation.rules import Limits, Prices, RunRules
-from flightschool.evaluation.running import How, evaluate, evaluate_async
+from flightschool.evaluation.running import AttemptRunner, How, evaluate, evaluate_async
 from flightschool.evaluation.sealing import (
     SealedHoldout,
     Terms,
@@ -82,6 +82,7 @@ __all__ = [
     "Acceptance",
     "Ancestry",
     "Asked",
+    "AttemptRunner",
     "Comparison",
     "DeploymentOutcome",
     "Difference",
@@ -92,6 +93,7 @@ __all__ = [
     "Exposure",
     "Frozen",
     "How",
+    "Judge",
     "Judged",
     "Kin",
     "Limits",

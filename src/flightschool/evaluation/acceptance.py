@@ -11,7 +11,10 @@ workspace keeps in clear is numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from pathlib import Path
 from typing import NotRequired, Required, TypedDict, Unpack
 
 import msgspec
@@ -20,10 +23,11 @@ from flightschool.environments import TracedContent
 from flightschool.environments.declared import Declaration, DeclaredEnvironment
 from flightschool.environments.foreign import ForeignContent, ForeignEnvironment
 from flightschool.environments.registry import EnvironmentRecord, open_content
+from flightschool.environments.terminal import lay_out_folders
 from flightschool.errors import GateError, InputError
 from flightschool.evaluation.records import EvaluationRun
 from flightschool.evaluation.rules import Prices, RunRules
-from flightschool.evaluation.running import Progress, evaluate
+from flightschool.evaluation.running import AttemptRunner, Progress, evaluate
 from flightschool.evaluation.sealing import (
     DEFAULT_ALPHA,
     SealedHoldout,
@@ -125,6 +129,10 @@ class Measured(TypedDict):
     prices: NotRequired[Prices | None]
 
 
+Opens = Callable[[Environment], Callable[[str], AbstractAsyncContextManager[AttemptRunner]] | None]
+"""What makes the attempts in an environment that was opened (see ``running.How``)."""
+
+
 def accept(
     store: SqlStore,
     name: str,
@@ -133,6 +141,7 @@ def accept(
     ring: KeyRing,
     asked: Asked,
     base: Callable[[], Environment],
+    opens: Opens | None = None,
     **how: Unpack[Measured],
 ) -> Acceptance:
     """Spend one look.
@@ -144,6 +153,7 @@ def accept(
         ring: holds the key.
         asked: who opens it, why, for which candidate.
         base: the environment of code from which tasks were hidden; not called where the workspace kept the content.
+        opens: what makes the attempts; the episode runner by default.
         how: see ``running.How``.
 
     Raises:
@@ -157,14 +167,21 @@ def accept(
         key = ring.take(card.key_id, role=asked.role)
         _require_memory(store, card, key)
         part = unseal_part(card, key)  # proves key and box before a look is spent; nothing is shown yet
-    environment = _opened(store, card, part, base)
-    require_unchanged(part.suite, environment)
-    look, entry = _look(store, card, asked)
-    if key is not None:
-        ring.spend(key.id, look)
     attempts: list[Attempt] = []
-    policy, run_id = make_policy(environment), f"{card.name}-look-{look}"
-    run = evaluate(part.suite, environment, policy, run=run_id, on_attempt=attempts.append, **how)
+    with _opened(store, card, part, base) as environment:
+        require_unchanged(part.suite, environment)
+        look, entry = _look(store, card, asked)
+        if key is not None:
+            ring.spend(key.id, look)
+        run = evaluate(
+            part.suite,
+            environment,
+            make_policy(environment),
+            run=f"{card.name}-look-{look}",
+            on_attempt=attempts.append,
+            open_runner=None if opens is None else opens(environment),
+            **how,
+        )
     if key is not None:
         _keep_sealed(store, key, run, attempts)
     return _concluded(store, card, run, look, entry, asked)
@@ -219,8 +236,21 @@ def _require_memory(store: Store, card: SealedHoldout, key: HoldoutKey) -> None:
         )
 
 
-def _opened(store: SqlStore, card: SealedHoldout, part: SealedPart, base: Callable[[], Environment]) -> Environment:
-    """The environment as it was when the holdout was sealed, in memory."""
+@contextmanager
+def _opened(
+    store: SqlStore, card: SealedHoldout, part: SealedPart, base: Callable[[], Environment]
+) -> Iterator[Environment]:
+    """The environment as it was when the holdout was sealed: in memory, or, of task folders, in a folder of this
+    process's own outside the workspace, which is gone at the end.
+    """
+    if part.folders is None:
+        yield _rebuilt(store, card, part, base)
+        return
+    with tempfile.TemporaryDirectory(prefix="flightschool-look-") as scratch:
+        yield lay_out_folders(part.folders, Path(scratch, "tasks"))
+
+
+def _rebuilt(store: SqlStore, card: SealedHoldout, part: SealedPart, base: Callable[[], Environment]) -> Environment:
     if not part.content:
         environment = base()
         while environment.digest != card.environment_digest and store.has(WITHDRAWN, environment.digest):

@@ -108,17 +108,7 @@ def compare(
     _refuse_missing(before)
     _refuse_missing(after)
     first, second = _paired(before, after)
-    differences: list[Difference] = []
-    for metric in METRICS:
-        scopes_after = scopes_of(task_values(second, metric), after.weights)
-        for scope, members in scopes_of(task_values(first, metric), before.weights).items():
-            if len(members) > 1 and scope in scopes_after:  # one side may not know what it cost
-                pair = (members, scopes_after[scope])
-                luck = _rerun_error(first, second, metric, scope, before.weights)
-                difference = _difference(metric, scope, pair, before.weights, seed, level, luck)
-                differences.append(difference)
-                if metric.name == "success" and error is not None and informs(error):
-                    differences.append(_corrected(difference, scope, error, level))
+    differences = _differences(first, second, before.weights, seed, level, error)
     headline = next((d for d in differences if d.name == HEADLINE), None)
     if headline is None:
         raise GateError(
@@ -149,6 +139,29 @@ def compare(
         num_missing_before=before.num_missing,
         num_missing_after=after.num_missing,
     )
+
+
+def _differences(
+    first: Sequence[EvaluationItem],
+    second: Sequence[EvaluationItem],
+    weights: Mapping[str, float],
+    seed: int,
+    level: float,
+    error: tuple[Interval, Interval] | None,
+) -> list[Difference]:
+    """In every metric and scope that both runs have; the runs are of one suite, hence of the same weights."""
+    found: list[Difference] = []
+    for metric in METRICS:
+        scopes_after = scopes_of(task_values(second, metric), weights)
+        for scope, members in scopes_of(task_values(first, metric), weights).items():
+            if len(members) > 1 and scope in scopes_after:  # one side may not know what it cost
+                luck = _rerun_error(first, second, metric, scope, weights)
+                pair = (members, scopes_after[scope])
+                difference = _difference(metric, scope, pair, weights, seed, level, luck)
+                found.append(difference)
+                if metric.name == "success" and error is not None and informs(error):
+                    found.append(_corrected(difference, scope, error, level))
+    return found
 
 
 def _difference(

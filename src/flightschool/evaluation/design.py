@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -34,6 +35,15 @@ PER_TASK = ("prompt", "truth", "verifier", "state", "permissions")
 """What is digested of each task."""
 PLANNED_DISCORDANT = 0.3
 """Share of tasks on which two policies are taken to differ when nothing was measured yet."""
+
+
+@runtime_checkable
+class Dissected(Protocol):
+    """An environment that digests the parts of its tasks itself, since no world of theirs can be opened to look."""
+
+    def parts_of(self, task_id: str) -> Mapping[str, str]:
+        """Part (see ``PER_TASK``) → digest."""
+        ...
 
 
 DIMENSIONS = ("tools", "latency", "users", "state_size", "permissions", "faults")
@@ -143,21 +153,9 @@ def design_suite(
         InputError: an unknown dimension or word of realism, or an unknown target.
     """
     stated = _stated(realism or {})
-    tasks = list(environment.tasks() if whole is None else whole)
     drawn = [environment.task(task_id) for task_id in suite.task_digests]
-    per_stratum = Counter(task.stratum for task in drawn)
-    shares = {share.name: share.weight for share in suite.strata}
-    designs = {
-        task.id: TaskDesign(
-            inclusion=_inclusion(task, drawn, tasks), weight=shares[task.stratum] / per_stratum[task.stratum]
-        )
-        for task in drawn
-    }
+    designs = _task_designs(suite, drawn, list(environment.tasks() if whole is None else whole))
     families = {share.name: len(share.families) for share in suite.strata}
-    traffic = sum(environment.strata.values())
-    silent = {
-        name: share / traffic for name, share in environment.strata.items() if share > 0 and not per_stratum[name]
-    }
     effective = effective_sample_size([one.weight for one in designs.values()])
     rules = rules or RunRules()
     components = _components(suite, environment, composition, faults or {}) | {"rules": content_digest(rules)}
@@ -167,7 +165,7 @@ def design_suite(
         tasks=designs,
         effective_tasks=effective,
         families=families,
-        silent=silent,
+        silent=_silent(environment, drawn),
         thin=tuple(name for name, number in families.items() if number < 2),
         mde=minimal_detectable_effect(max(1, int(effective)), PLANNED_DISCORDANT**0.5),
         pairs_for_a_tenth=required_pairs(0.1, PLANNED_DISCORDANT),
@@ -180,6 +178,24 @@ def design_suite(
         anchors=() if previous is None else common_tasks(previous.components, components),
         components=components,
     )
+
+
+def _task_designs(suite: Suite, drawn: Sequence[Task], tasks: Sequence[Task]) -> dict[str, TaskDesign]:
+    """How each task got in, and its weight W_h / n_h."""
+    per_stratum = Counter(task.stratum for task in drawn)
+    shares = {share.name: share.weight for share in suite.strata}
+    return {
+        task.id: TaskDesign(
+            inclusion=_inclusion(task, drawn, tasks), weight=shares[task.stratum] / per_stratum[task.stratum]
+        )
+        for task in drawn
+    }
+
+
+def _silent(environment: Environment, drawn: Sequence[Task]) -> dict[str, float]:
+    """Strata with traffic of which nothing was drawn, with their shares of all traffic."""
+    traffic, present = sum(environment.strata.values()), {task.stratum for task in drawn}
+    return {name: share / traffic for name, share in environment.strata.items() if share > 0 and name not in present}
 
 
 def common_tasks(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[str, ...]:
@@ -261,17 +277,26 @@ def _components(
         except NotFoundError:
             found[f"prompt of {task_id}"] = ""
             continue
-        reference = environment.reference(task_id)
-        if task.initial_state not in states:
-            states[task.initial_state] = _state(environment, task)
-        found[f"prompt of {task_id}"] = task.digest
-        found[f"truth of {task_id}"] = content_digest(reference)
-        found[f"verifier of {task_id}"] = CheckVerifier(reference.checks).digest
-        found[f"state of {task_id}"] = states[task.initial_state]
-        found[f"permissions of {task_id}"] = str(getattr(environment.permissions(task), "digest", ""))
+        found |= {f"{part} of {task_id}": digest for part, digest in _parts(environment, task, states).items()}
     if composition is not None:
         found["composition"] = composition.digest
     return found | {f"faults/{name}": digest for name, digest in faults.items()}
+
+
+def _parts(environment: Environment, task: Task, states: dict[str, str]) -> Mapping[str, str]:
+    """Digest of each part of one task. ``states`` remembers those of initial states, which many tasks share."""
+    if isinstance(environment, Dissected):
+        return environment.parts_of(task.id)
+    reference = environment.reference(task.id)
+    if task.initial_state not in states:
+        states[task.initial_state] = _state(environment, task)
+    return {
+        "prompt": task.digest,
+        "truth": content_digest(reference),
+        "verifier": CheckVerifier(reference.checks).digest,
+        "state": states[task.initial_state],
+        "permissions": str(getattr(environment.permissions(task), "digest", "")),
+    }
 
 
 def _state(environment: Environment, task: Task) -> str:

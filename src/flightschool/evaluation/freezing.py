@@ -67,26 +67,14 @@ def freeze(
     tasks = tuple(environment.tasks())
     _check_arguments(tasks, strata, suite_fraction, holdout_fraction, trained)
     shares = _shares(tasks, environment.strata if weights is None else weights, environment.strata)
-    splits = split_by_family(tasks, suite=suite_fraction, holdout=holdout_fraction, seed=seed)
-    kept_families = {task.family for task in tasks if task.id in set(keep)}
-    splits = {task.id: Split.SUITE if task.family in kept_families else splits[task.id] for task in tasks}
-    chosen: dict[Split, list[Task]] = {split: [task for task in tasks if splits[task.id] is split] for split in Split}
+    chosen = _drawn(tasks, suite_fraction, holdout_fraction, seed, frozenset(keep))
     pool, left_out = _without_kin(chosen)
     stamp = frozen_at if frozen_at is not None else datetime.now(UTC).isoformat(timespec="seconds")
 
     def suite_of(split: Split, suite_name: str) -> Suite:
         kept = _capped(chosen[split], max_tasks_per_family, max_tasks_per_stratum, seed, frozenset(keep))
         _refuse_empty_strata(kept, shares, split)
-        return Suite(
-            name=suite_name,
-            environment=environment.name,
-            environment_digest=environment.digest,
-            task_digests={task.id: task.digest for task in kept},
-            strata=_strata(kept, shares, trained),
-            holdout=split is Split.HOLDOUT,
-            seed=seed,
-            frozen_at=stamp,
-        )
+        return _suite(environment, suite_name, kept, _strata(kept, shares, trained), split, seed, stamp)
 
     return Frozen(
         suite=suite_of(Split.SUITE, name),
@@ -94,6 +82,37 @@ def freeze(
         pool=pool,
         left_out=left_out,
     )
+
+
+def _suite(
+    environment: Environment,
+    name: str,
+    tasks: Sequence[Task],
+    strata: tuple[StratumShare, ...],
+    split: Split,
+    seed: int,
+    stamp: str,
+) -> Suite:
+    return Suite(
+        name=name,
+        environment=environment.name,
+        environment_digest=environment.digest,
+        task_digests={task.id: task.digest for task in tasks},
+        strata=strata,
+        holdout=split is Split.HOLDOUT,
+        seed=seed,
+        frozen_at=stamp,
+    )
+
+
+def _drawn(
+    tasks: Sequence[Task], suite_fraction: float, holdout_fraction: float, seed: int, anchors: frozenset[str]
+) -> dict[Split, list[Task]]:
+    """Tasks by where their family was drawn to; families of anchors stay in the suite."""
+    splits = split_by_family(tasks, suite=suite_fraction, holdout=holdout_fraction, seed=seed)
+    kept = {task.family for task in tasks if task.id in anchors}
+    splits = {task.id: Split.SUITE if task.family in kept else splits[task.id] for task in tasks}
+    return {split: [task for task in tasks if splits[task.id] is split] for split in Split}
 
 
 def _check_arguments(

@@ -9,7 +9,9 @@ grade: it is missing, not failed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TypeAlias
 
 import msgspec
 
@@ -23,8 +25,10 @@ from flightschool.records import Attempt, CheckSpec, EndReason, Evidence, JudgeC
 from flightschool.rollouts import answer_of, reenact
 from flightschool.verification import SeparateGrader, rules_in
 
-__all__ = ["Regraded", "regrade_run"]
+__all__ = ["Judge", "Regraded", "regrade_run"]
 
+Judge: TypeAlias = Callable[[Attempt], Verdict]
+"""Judges a stored attempt anew. Raises ``InfrastructureError`` when it cannot."""
 TIMEOUT_S = 120.0
 """Of one item, beside what its commands and judges may take: a busy machine is no reason to lose a grade."""
 
@@ -49,6 +53,7 @@ def regrade_run(
     run_id: str,
     weather_profile: FaultProfile | None = None,
     progress: Progress | None = None,
+    open_judge: Callable[[], AbstractContextManager[Judge]] | None = None,
 ) -> Regraded:
     """Judge the stored attempts of a run by a suite as it is frozen now.
 
@@ -61,20 +66,16 @@ def regrade_run(
         run_id: id of the new evaluation.
         weather_profile: the run's faults, to make end states again.
         progress: told after each item.
+        open_judge: what judges instead of checks in a separate process: the tests of task folders, in sandboxes.
 
     Raises:
         GateError: the environment is not what was frozen, the suite holds none of the run's tasks as they were, or an
             attempt is not what was measured.
     """
     require_unchanged(suite, environment)
-    specs = {task: environment.reference(task).checks for task in suite.task_digests}
     found = _Found()
-    with SeparateGrader(timeout_s=TIMEOUT_S, pass_env=_keys(specs.values())) as grader:
-
-        def judge(attempt: Attempt) -> Verdict:
-            evidence = _evidence(store, attempt, environment, weather_profile, run.enforced)
-            return grader.judge(specs[attempt.task], evidence)
-
+    opens = open_judge or (lambda: _checks_judge(store, run, suite, environment, weather_profile))
+    with opens() as judge:
         for done, item in enumerate(run.items, start=1):
             attempt = _attempt_of(store, item, suite)
             if attempt is not None:
@@ -93,6 +94,21 @@ def regrade_run(
 
 
 # ------------------------------------------------------------------------------------------------ parts
+
+
+@contextmanager
+def _checks_judge(
+    store: Store, run: EvaluationRun, suite: Suite, environment: Environment, profile: FaultProfile | None
+) -> Iterator[Judge]:
+    """The tasks' checks on stored or re-enacted end states, in a process of their own."""
+    specs = {task: environment.reference(task).checks for task in suite.task_digests}
+    with SeparateGrader(timeout_s=TIMEOUT_S, pass_env=_keys(specs.values())) as grader:
+
+        def judge(attempt: Attempt) -> Verdict:
+            evidence = _evidence(store, attempt, environment, profile, run.enforced)
+            return grader.judge(specs[attempt.task], evidence)
+
+        yield judge
 
 
 class _Found:
@@ -153,7 +169,7 @@ def _attempt_of(store: Store, item: EvaluationItem, suite: Suite) -> Attempt | N
 
 
 def _graded(
-    item: EvaluationItem, attempt: Attempt, judge: Callable[[Attempt], Verdict], composition: RewardComposition
+    item: EvaluationItem, attempt: Attempt, judge: Judge, composition: RewardComposition
 ) -> tuple[EvaluationItem, str]:
     """The item with its new grade, and why there is none."""
     if attempt.outcome is Outcome.INFRA_FAILURE and attempt.reason is not EndReason.GRADER_ERROR:

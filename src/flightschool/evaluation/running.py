@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import NotRequired, Required, TypedDict, Unpack
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import NotRequired, Protocol, Required, TypedDict, Unpack
 
 from flightschool.digest import derive_seed
 from flightschool.errors import GateError, InputError
@@ -24,12 +25,30 @@ from flightschool.protocols import Environment, Harness, RewardComposition
 from flightschool.records import Attempt, Outcome, StratumShare, Suite, Task
 from flightschool.rollouts import EpisodeRunner, Policy
 
-__all__ = ["MAX_RETRIES", "How", "Progress", "evaluate", "evaluate_async", "item_of"]
+__all__ = ["MAX_RETRIES", "AttemptRunner", "How", "Progress", "evaluate", "evaluate_async", "item_of"]
 
 CLEAN = "clean"
 
 Progress = Callable[[int, int], None]
 """Called with (items done, items in all)."""
+
+
+class AttemptRunner(Protocol):
+    """Makes attempts: the episode runner for tools, one with sandboxes for task folders."""
+
+    async def attempt(
+        self,
+        task: Task,
+        policy: Policy,
+        *,
+        group: str,
+        index: int,
+        seed: int,
+        number: int = 0,
+        weather_profile: FaultProfile | None = None,
+    ) -> Attempt:
+        """One attempt from a fresh state. Failures come back as attempts, never as exceptions."""
+        ...
 
 
 class How(TypedDict):
@@ -55,6 +74,9 @@ class How(TypedDict):
     """Keeps end states."""
     harness: NotRequired[Harness | None]
     """Drives the model; the built-in one by default."""
+    open_runner: NotRequired[Callable[[str], AbstractAsyncContextManager[AttemptRunner]] | None]
+    """Opens what makes the attempts of a run of this id; by default the episode runner. What it keeps and how it drives
+    a model is its own affair: ``keep_blob``, ``harness`` and ``enforce`` are the episode runner's."""
     kin: NotRequired[Kin | None]
     """What of the suite is kin to the policy's training (see ``kinship``); None when nobody looked."""
     log_head: NotRequired[str]
@@ -126,27 +148,37 @@ class _Evaluation:
         self.tasks = [environment.task(task_id) for task_id in chosen]
         self.items: dict[int, EvaluationItem] = {}
         self.spent_usd = 0.0
-        self.runner = EpisodeRunner(
-            environment,
-            how["composition"],
-            run=how["run"],
-            harness=how.get("harness"),
-            keep_blob=how.get("keep_blob"),
-            enforce=how.get("enforce", True),
-        )
 
     @property
     def noise(self) -> str:
         return CLEAN if self.weather is None else self.weather.label
 
+    def _open_runner(self) -> AbstractAsyncContextManager[AttemptRunner]:
+        opens = self.how.get("open_runner")
+        if opens is not None:
+            return opens(self.how["run"])
+        runner = EpisodeRunner(
+            self.environment,
+            self.how["composition"],
+            run=self.how["run"],
+            harness=self.how.get("harness"),
+            keep_blob=self.how.get("keep_blob"),
+            enforce=self.how.get("enforce", True),
+        )
+        return nullcontext(runner)
+
     async def run(self) -> EvaluationRun:
+        async with self._open_runner() as runner:
+            return await self._run(runner)
+
+    async def _run(self, runner: AttemptRunner) -> EvaluationRun:
         num_jobs = len(self.tasks) * self.repeats
         waiting = iter(range(num_jobs))
         progress = self.how.get("progress")
 
         async def work() -> None:
             for number in waiting:
-                self.items[number] = await self._measure(number)
+                self.items[number] = await self._measure(number, runner)
                 if progress is not None:
                     progress(len(self.items), num_jobs)
                 self._refuse_overspending(num_jobs)
@@ -159,7 +191,7 @@ class _Evaluation:
             raise group.exceptions[0] from None
         return self._finished(num_jobs)
 
-    async def _measure(self, number: int) -> EvaluationItem:
+    async def _measure(self, number: int, runner: AttemptRunner) -> EvaluationItem:
         """The item of this number: task by task, repeats innermost."""
         task, repeat = self.tasks[number // self.repeats], number % self.repeats
         seed = derive_seed("evaluation", self.suite_digest, self.seed, task.id, repeat)
@@ -167,7 +199,7 @@ class _Evaluation:
         if kept is not None and self._fits(kept, task, seed):
             attempt = kept
         else:
-            attempt = await self._until_graded(task, repeat, seed)
+            attempt = await self._until_graded(runner, task, repeat, seed)
         kin = self.how.get("kin")
         suspected = kin.suspected.get(task.id, "") if kin is not None else ""
         item = item_of(task, self.shares[task.family], attempt, suspected=suspected, prices=self.prices)
@@ -180,12 +212,12 @@ class _Evaluation:
         same = (attempt.task_digest, attempt.seed, attempt.policy, attempt.noise) == now
         return same and attempt.outcome is not Outcome.INFRA_FAILURE
 
-    async def _until_graded(self, task: Task, repeat: int, seed: int) -> Attempt:
+    async def _until_graded(self, runner: AttemptRunner, task: Task, repeat: int, seed: int) -> Attempt:
         """Attempt; again, with the same seed under a new number, while infrastructure fails. Returns the last."""
         on_attempt = self.how.get("on_attempt")
         number = 0
         while True:
-            attempt = await self.runner.attempt(
+            attempt = await runner.attempt(
                 task,
                 self.policy,
                 group=f"{self.how['run']}:{task.id}",

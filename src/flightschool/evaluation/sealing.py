@@ -21,6 +21,7 @@ import msgspec
 
 from flightschool.environments import EnvironmentRecord
 from flightschool.environments.packages import edited_files, refresh_package
+from flightschool.environments.terminal import PackedFolders, TerminalFolders, pack_folders, take_folders_away
 from flightschool.errors import GateError, InputError, NotFoundError
 from flightschool.evaluation.needles import Needles
 from flightschool.evaluation.records import Frozen, Pool
@@ -120,6 +121,8 @@ class SealedPart(Record, frozen=True, kw_only=True):
     """The environment's whole content, where the workspace keeps it; empty where code makes it."""
     checks: bytes = b""
     """Its declared checks as they were; empty where there are none."""
+    folders: PackedFolders | None = None
+    """Of task folders, those that are sealed."""
     moved: tuple[MovedRow, ...] = ()
     erased_records: tuple[tuple[str, str], ...] = ()
     erased_blobs: tuple[str, ...] = ()
@@ -186,29 +189,24 @@ def seal_holdout(
     terms = terms or Terms()
     holdout = _checked(store, frozen, environment)
     tasks = [environment.task(task_id) for task_id in holdout.task_digests]
+    packed = pack_folders(environment, list(holdout.task_digests)) if isinstance(environment, TerminalFolders) else None
     open_ = [task.id for task in tasks] if unaudited is None else list(unaudited(tasks))
     _require_audited(holdout, open_, override_reason)
     needles = Needles(environment, tasks)
     kept = kept_record(store, environment)
     remainder = remainder_of(store, environment, kept, tasks, needles)
-    sweep = _swept(store, environment, remainder, kept, needles, root)
+    sweep = _swept(store, environment, remainder, kept, needles, root, packed)
     if open_:
         override(AuditLog(store), "audit before sealing", _unaudited_words(holdout, open_), actor, override_reason)
     key = ring.create(holdout.name, role=terms.role, budget=terms.looks)
-    part = SealedPart(
-        suite=holdout,
-        content=store.get_blob(kept.content) if kept is not None else b"",
-        checks=store.get_blob(kept.checks) if kept is not None and kept.checks else b"",
-        moved=tuple(sweep.moved),
-        erased_records=tuple((row.kind, row.key) for row in sweep.moved if row.kind != "blob"),
-        erased_blobs=tuple(sweep.blobs | ({kept.content, *remainder.outdated} if kept is not None else set())),
-    )
+    part = _part_of(store, holdout, kept, packed, sweep, remainder)
     card = _card_of(frozen, environment, remainder, part, key, tasks, terms, open_, override_reason)
     suite = msgspec.structs.replace(frozen.suite, environment_digest=remainder.digest)
     _log(AuditLog(store), actor, suite, card)
     pool = Pool(suite=suite.name, suite_digest=suite.digest, tasks=frozen.pool)
     _write(store, environment, remainder, sweep, suite, pool, card)
-    _withdraw(store, environment, card, () if kept is not None else tuple(task.digest for task in tasks))
+    moved = kept is not None or packed is not None
+    _withdraw(store, environment, card, () if moved else tuple(task.digest for task in tasks))
     card = finish_sealing(store, card.name, key, root)
     require_gone(store, needles, root)
     return msgspec.structs.replace(frozen, suite=suite, holdout=holdout), card
@@ -231,6 +229,8 @@ def finish_sealing(store: SqlStore, name: str, key: HoldoutKey, root: Path | Non
     if card.complete:
         return card
     part = unseal_part(card, key)
+    if part.folders is not None:
+        take_folders_away(part.folders)
     erase(store, part.erased_records, part.erased_blobs)
     if root is not None and store.has(ENVIRONMENTS, card.environment):
         refresh_package(store, root, store.get(ENVIRONMENTS, card.environment, EnvironmentRecord))
@@ -322,6 +322,26 @@ def _unaudited_words(holdout: Suite, open_: Sequence[str]) -> str:
     return f"{len(open_)} of {len(holdout.task_digests)} tasks to be sealed have no sound audit"
 
 
+def _part_of(
+    store: SqlStore,
+    holdout: Suite,
+    kept: EnvironmentRecord | None,
+    packed: PackedFolders | None,
+    sweep: Sweep,
+    remainder: Remainder,
+) -> SealedPart:
+    """What goes into the box, with the list of what is erased once it is there."""
+    return SealedPart(
+        suite=holdout,
+        content=store.get_blob(kept.content) if kept is not None else b"",
+        checks=store.get_blob(kept.checks) if kept is not None and kept.checks else b"",
+        folders=packed,
+        moved=tuple(sweep.moved),
+        erased_records=tuple((row.kind, row.key) for row in sweep.moved if row.kind != "blob"),
+        erased_blobs=tuple(sweep.blobs | ({kept.content, *remainder.outdated} if kept is not None else set())),
+    )
+
+
 def _swept(
     store: SqlStore,
     environment: Environment,
@@ -329,6 +349,7 @@ def _swept(
     kept: EnvironmentRecord | None,
     needles: Needles,
     root: Path | None,
+    packed: PackedFolders | None,
 ) -> Sweep:
     """Where sealed text lies. Raises ``GateError`` naming places that it cannot be moved from."""
     sweep = Sweep(store, needles, kept)
@@ -337,7 +358,8 @@ def _swept(
     package = own_package(store, environment, root)
     if package is not None and edited_files(package):
         sweep.stuck.append(f"the package {package}, which was changed by hand")
-    refuse_stuck(sweep.stuck, files_with(needles, root, store, package))
+    own = [] if packed is None else [Path(packed.root, task_id) for task_id in packed.task_ids]
+    refuse_stuck(sweep.stuck, files_with(needles, root, store, package, besides=own))
     return sweep
 
 

@@ -18,6 +18,7 @@ from flightschool.environments.examining import underlying
 from flightschool.environments.foreign import ForeignContent
 from flightschool.environments.packages import edited_files, package_files
 from flightschool.environments.packages.places import package_folder
+from flightschool.environments.terminal import TerminalFolders
 from flightschool.errors import GateError, StoreError
 from flightschool.evaluation.needles import Needles
 from flightschool.evaluation.suites import HOLDOUT_KIND, POOL_KIND, SUITE_KIND
@@ -46,6 +47,7 @@ V = TypeVar("V")
 
 ENVIRONMENTS = "environments"
 TRACES = "traces"
+EPISODES = "terminal-episode"
 MOST_NAMED = 8
 _UNMOVABLE = frozenset({"log_entry", ENVIRONMENTS, SUITE_KIND, HOLDOUT_KIND, POOL_KIND})
 
@@ -90,6 +92,8 @@ def remainder_of(
     needles: Needles,
 ) -> Remainder:
     """What is left of the environment, as kept content or as a view on the code."""
+    if isinstance(environment, TerminalFolders):
+        return Remainder(environment.without([task.id for task in sealed]), None)
     if kept is None:
         return Remainder(ReducedEnvironment(environment, [task.digest for task in sealed]).digest, None)
     hidden = {task.id for task in sealed}
@@ -242,6 +246,14 @@ class Sweep:
                 self.moved.append(MovedRow(kind=kind, key=key, data=data))
                 if kind == "blob":
                     self.blobs.add(key)
+        self._move_episodes(store)
+
+    def _move_episodes(self, store: SqlStore) -> None:
+        """What attempts at sealed task folders left besides: output, verdicts, digests of end states."""
+        attempts = {row.key for row in self.moved if row.kind == "attempt"}
+        for kind, key, data in everything(store):
+            if kind == EPISODES and key in attempts:
+                self.moved.append(MovedRow(kind=kind, key=key, data=data))
 
     def _split_traces(self, store: SqlStore, needles: Needles, record: TraceRecord) -> None:
         """Keep a set anew without the episodes that hold sealed text."""
@@ -274,10 +286,19 @@ class _Holding:
         return getattr(self._store, name)
 
 
-def files_with(needles: Needles, root: Path | None, store: SqlStore, package: Path | None = None) -> list[Path]:
+def files_with(
+    needles: Needles,
+    root: Path | None,
+    store: SqlStore,
+    package: Path | None = None,
+    *,
+    besides: Sequence[Path] = (),
+) -> list[Path]:
     """Files of the workspace that hold sealed text, the database apart; none without a root.
 
-    The files of ``package`` are left out while they are as they were written: they will be written anew.
+    Args:
+        package: its files are left out while they are as they were written: they will be written anew.
+        besides: folders that are taken away themselves.
     """
     if root is None:
         return []
@@ -285,7 +306,8 @@ def files_with(needles: Needles, root: Path | None, store: SqlStore, package: Pa
     own = [Path(f"{database}{end}") for end in ("", "-wal", "-shm", "-journal")] if database else []
     if package is not None and not edited_files(package):
         own += package_files(package)
-    return needles.in_files(root, besides=own)
+    moved = [path for folder in besides for path in folder.rglob("*")]
+    return needles.in_files(root, besides=[*own, *moved])
 
 
 def refuse_stuck(stuck: Sequence[str], files: Sequence[Path]) -> None:

@@ -33,7 +33,7 @@ GRAMMAR = (
 
 def parse_policy(
     text: str,
-    environment: Environment,
+    environment: Environment | None,
     *,
     sampling: Sampling | None = None,
     resolve_run: Callable[[str], Path] | None = None,
@@ -42,6 +42,7 @@ def parse_policy(
     """The policy that ``text`` names.
 
     Args:
+        environment: whose references the oracle plays; None where nothing is known of them.
         resolve_run: finds the model folder of ``RUN[@STEP]``.
 
     Raises:
@@ -49,10 +50,11 @@ def parse_policy(
     """
     kind, _, argument = text.partition(":")
     plain: dict[str, Callable[[], Policy]] = {
-        "oracle": lambda: OraclePolicy(environment),
         "noop": NoopPolicy,
         "random": RandomPolicy,
     }
+    if environment is not None:
+        plain["oracle"] = lambda: OraclePolicy(environment)
     named: dict[str, Callable[[], Policy]] = {
         "constant": lambda: ConstantPolicy(load_calls(Path(argument)), name=f"constant:{Path(argument).name}"),
         "script": lambda: ScriptPolicy(Path(argument)),

@@ -5,12 +5,19 @@ built (and what of it needs a network or Docker), ``read_reward`` reads the verd
 writes it as a Harbor folder again.
 """
 
+from flightschool.environments.terminal.as_tasks import FolderTask, TerminalFolders, family_of, stratum_of
 from flightschool.environments.terminal.building import plan_build
 from flightschool.environments.terminal.copying import copy_targets
 from flightschool.environments.terminal.dockerfile import Dockerfile, Heredoc, Instruction, parse_dockerfile
 from flightschool.environments.terminal.export import amend, export_harbor
 from flightschool.environments.terminal.fetching import Fetch, PackageRequest, fetches_of_script
 from flightschool.environments.terminal.folders import count_tasks, detect_format, iter_tasks, read_folder
+from flightschool.environments.terminal.moving import (
+    PackedFolders,
+    lay_out_folders,
+    pack_folders,
+    take_folders_away,
+)
 from flightschool.environments.terminal.plan_records import (
     ArgStep,
     BuildPlan,
@@ -64,6 +71,7 @@ __all__ = [
     "Dockerfile",
     "EnvStep",
     "Fetch",
+    "FolderTask",
     "FromStep",
     "Heredoc",
     "Instruction",
@@ -75,6 +83,7 @@ __all__ = [
     "Obstacle",
     "OtherStep",
     "PackageRequest",
+    "PackedFolders",
     "Placement",
     "ReadSpeed",
     "Readiness",
@@ -87,6 +96,7 @@ __all__ = [
     "RunStep",
     "TaskFormat",
     "TaskStep",
+    "TerminalFolders",
     "TerminalTask",
     "UnreadableTask",
     "UserStep",
@@ -99,13 +109,18 @@ __all__ = [
     "detect_format",
     "expand_word",
     "export_harbor",
+    "family_of",
     "fetches_of_script",
     "iter_tasks",
+    "lay_out_folders",
     "measure_read_speed",
+    "pack_folders",
     "parse_dockerfile",
     "plan_build",
     "read_folder",
     "read_pytest_summary",
     "read_reward",
+    "stratum_of",
+    "take_folders_away",
     "write_sample_tasks",
 ]

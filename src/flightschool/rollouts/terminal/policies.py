@@ -1,20 +1,29 @@
-"""Policies that need no model: the task's own solution, nothing at all, or a program that a user brings."""
+"""Who acts in a terminal: the task's own solution, nothing at all, a program that a user brings, or a model.
+
+``oracle``, ``noop`` and ``script:FILE`` are programs here; every other policy of the grammar is asked for messages and
+acts through a shell (``rollouts.terminal.shell``).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from flightschool.environments.terminal import Placement, TaskStep
 from flightschool.environments.terminal.harbor import interpreter_of
 from flightschool.errors import InputError
-from flightschool.records import Record
+from flightschool.records import EndReason, Record
+from flightschool.sandbox import ExecResult
 
-__all__ = ["GRAMMAR", "Move", "NothingPolicy", "ProgramPolicy", "SolutionPolicy", "TerminalPolicy", "parse_policy"]
+__all__ = ["Act", "Move", "NothingPolicy", "ProgramPolicy", "SolutionPolicy", "TerminalPolicy"]
 
-GRAMMAR: Final = "oracle | noop | script:FILE"
 PROGRAM_FOLDER: Final = "/tmp/.policy"
 MOST_PROGRAM_BYTES: Final = 64 << 20
+
+
+Act: TypeAlias = Callable[[Callable[[str, float], Awaitable[ExecResult]], float], Awaitable[tuple[EndReason, str]]]
+"""Acts by commands: given what runs one (line, seconds at most) and the seconds for all; says how that ended."""
 
 
 class Move(Record, frozen=True, kw_only=True):
@@ -28,6 +37,8 @@ class Move(Record, frozen=True, kw_only=True):
     """Written to ``program_path`` before."""
     program_path: str = ""
     with_solution_env: bool = False
+    act: Act | None = None
+    """Instead of a command: acts by many, one after the other."""
 
 
 class TerminalPolicy(Protocol):
@@ -102,21 +113,3 @@ class ProgramPolicy:
 
 def _interpreter(program: bytes) -> tuple[str, ...]:
     return () if program.startswith(b"\x7fELF") else interpreter_of(program[:512])
-
-
-def parse_policy(text: str) -> TerminalPolicy:
-    """The policy of the command line's grammar.
-
-    Raises:
-        InputError: it is none that acts in a terminal without a model.
-    """
-    kind, _, argument = text.partition(":")
-    if kind == "script" and argument:
-        return ProgramPolicy(Path(argument))
-    if text == "oracle":
-        return SolutionPolicy()
-    if text == "noop":
-        return NothingPolicy()
-    raise InputError(
-        "not a policy for task folders", where=text or "--policy", expected=GRAMMAR, mend="choose one of these"
-    )

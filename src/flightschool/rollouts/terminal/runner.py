@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +48,7 @@ from flightschool.rollouts.terminal.programs import UNTYPED, is_typed, scripts_o
 from flightschool.rollouts.terminal.records import Episode, NotRun, StageResult, TerminalEpisode
 from flightschool.rollouts.terminal.recounting import recount
 from flightschool.rollouts.terminal.scoring import Scores
+from flightschool.rollouts.terminal.shell import SHELL_TOOL, Seat, ShellPolicy
 from flightschool.sandbox import Enforcement, ExecResult, NativeProvider, Stopped
 from flightschool.sandbox.live import AgentSandbox
 from flightschool.sandbox.written import Written
@@ -128,6 +129,7 @@ class TerminalRunner:
             return NotRun(task=task.id, task_digest=task.digest, need="variable", reason=reason)
         scores = Scores(task)
         stages: list[StageResult] = []
+        seat: Seat | None = None
         events: list[ToolEvent] = []
         image: Image | None = None
         stood_in: tuple[str, ...] = ()
@@ -144,12 +146,18 @@ class TerminalRunner:
             if lacking is not None:
                 return NotRun.of(task.id, task.digest, lacking)
             stood_in = await self._store.stood_in(task, image, scripts)
-            reason, detail = await self._stages(task, policy, image, scores, stages, events, seed)
+            if isinstance(policy, ShellPolicy):
+                seat = policy.seat(task.id, seed, group, index, number)
+                events = seat.events
+            reason, detail = await self._stages(task, seat or policy, image, scores, stages, events, seed)
         except _NoSolutionError as error:
             return NotRun(task=task.id, task_digest=task.digest, need="solution", reason=str(error))
         except (InfrastructureError, OSError) as error:
             reason, detail = EndReason.WORLD_ERROR, str(error)
             build_failed = isinstance(error, BuildError)
+        finally:
+            if seat is not None:
+                seat.close()
         verdict, reward = (None, None) if reason in INFRA_REASONS else scores.result()
         outcome, cause = outcome_of(reason)
         attempt = Attempt(
@@ -164,8 +172,8 @@ class TerminalRunner:
             task_digest=task.digest,
             policy=policy.name,
             seed=seed,
-            spans=(),
-            messages=tuple(Message(role="user", content=stage.instruction) for stage in task.stages),
+            spans=seat.spans if seat is not None else (),
+            messages=tuple(seat.messages) if seat is not None else _asked(task),
             events=tuple(events),
             outcome=outcome,
             reason=reason,
@@ -173,8 +181,11 @@ class TerminalRunner:
             verdict=verdict,
             reward=reward,
             end_state=stages[-1].end_state if stages else "",
-            timings=Timings(virtual_ms=0.0, wall_s=time.perf_counter() - started),
+            timings=Timings(
+                virtual_ms=seat.generation_ms if seat is not None else 0.0, wall_s=time.perf_counter() - started
+            ),
             detail=detail,
+            usage=seat.usage if seat is not None else msgspec.UNSET,
         )
         return Episode(
             attempt=attempt,
@@ -201,10 +212,13 @@ class TerminalRunner:
             given = _given(task, stage, image)
             begun, untouched = state.then(given), untouched.then(given)
             ended = await self._policy_stage(task, stage, policy, image, begun, untouched, seed)
-            events += recount(ended.words, ended.program, ended.changes or (), stage=place, first=len(events))
+            turn = events[-1].turn if events and ended.words == (SHELL_TOOL.name,) else place
+            events += recount(ended.words, ended.program, ended.changes or (), stage=turn, first=len(events))
             if ended.detail:
                 details.append(f"{stage.name}: {ended.detail}" if stage.name else ended.detail)
             ending = ended.reason if ending is EndReason.FINISHED else ending
+            if ended.reason in INFRA_REASONS:  # a model whose engine died
+                return ended.reason, ended.detail
             result = StageResult(name=stage.name, end_state="", output=ended.output, enforcement=ended.enforcement)
             if ended.changes is None:
                 results.append(result)
@@ -302,11 +316,16 @@ class TerminalRunner:
                     raise _NoStartError(
                         error.what, where=error.where, expected=error.expected, mend=error.mend
                     ) from error
-                result = await _act(box, move, env, timeout_s)
-                ended = await _ended(box, result, tuple(leave_out), spec.limits.disk_bytes)
-        return msgspec.structs.replace(
-            ended, words=move.command, program=text_of(task, move), enforcement=box.enforcement
-        )
+                if move.act is not None:
+                    reason, detail = await move.act(_runs(box, env), timeout_s)
+                    ended = await _ended(box, None, tuple(leave_out), spec.limits.disk_bytes)
+                    if ended.changes is not None:
+                        ended = msgspec.structs.replace(ended, reason=reason, detail=detail)
+                else:
+                    result = await _act(box, move, env, timeout_s)
+                    ended = await _ended(box, result, tuple(leave_out), spec.limits.disk_bytes)
+        words = (SHELL_TOOL.name,) if move.act is not None else move.command
+        return msgspec.structs.replace(ended, words=words, program=text_of(task, move), enforcement=box.enforcement)
 
 
 def _was_lost(stages: list[StageResult]) -> bool:
@@ -335,6 +354,18 @@ async def _set_up(box: AgentSandbox, task: TerminalTask, stage: TaskStep, image:
             expected="exit code 0",
             mend="mend the task",
         )
+
+
+def _asked(task: TerminalTask) -> tuple[Message, ...]:
+    """What a program cannot read, and a reader wants to know."""
+    return tuple(Message(role="user", content=stage.instruction) for stage in task.stages)
+
+
+def _runs(box: AgentSandbox, env: dict[str, str]) -> Callable[[str, float], Awaitable[ExecResult]]:
+    async def run(command: str, timeout_s: float) -> ExecResult:
+        return await box.exec(command, timeout_s=timeout_s, output_bytes=OUTPUT_BYTES, env=env, sweep_on_timeout=True)
+
+    return run
 
 
 async def _act(box: AgentSandbox, move: Move, env: dict[str, str], timeout_s: float) -> ExecResult | None:
