@@ -85,8 +85,8 @@ def keep_built(
     found = None
     if not is_judged_elsewhere(built.environment):
         with output.progress("examining it in sample"):
-            world, episodes = built.environment, recorded.episodes
-            found = examine(world, episodes, state=built.state, num_folds=0, fidelity=built.fidelity)
+            world, seen = built.environment, recorded.episodes
+            found = examine(world, seen, state=built.state, num_folds=0, fidelity=built.fidelity)
     record = record_of(space.store, built, traces=traces)
     record = msgspec.structs.replace(record, examination=found, package=recorded_place(space.root, place))
     is_new = not place.exists()

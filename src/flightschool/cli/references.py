@@ -128,8 +128,8 @@ def open_environment(
                 "an environment of a folder is imported before it is used" if path.is_dir() else "not an environment",
                 where=reference,
                 expected="a name, or the path of a .py file with build_environment()",
-                mend=f"flightschool env import {reference}, if it is a package; task folders are for rollout, audit and eval; "
-                "other environments are built with flightschool env build",
+                mend=f"flightschool env import {reference}, if it is a package; task folders are for rollout, audit "
+                "and eval; other environments are built with flightschool env build",
             )
         reference = str(path.resolve())
     else:

@@ -139,7 +139,7 @@ def test_protocols_that_cannot_be_served(run: Any, arguments: tuple[str, ...], w
     ("arguments", "what"),
     [
         (("http://127.0.0.1:9", "--name", "x", "--format", "dance"), "no format"),
-        (("nonsense", "--name", "x"), "address"),
+        (("nonsense", "--name", "x"), "does not show what it is"),
         (("http://127.0.0.1:9", "--name", "x", "--threshold", "0"), "doing nothing"),
         (("http://127.0.0.1:9", "--name", "x", "--reward", "median"), "reward rule"),
         (("http://127.0.0.1:9", "--name", "x", "--token-env", "NOBODY_SETS_THIS"), "NOBODY_SETS_THIS"),

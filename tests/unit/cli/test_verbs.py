@@ -82,8 +82,12 @@ def test_the_example_of_a_new_workspace_walks_the_road_to_a_rollout(
     assert run("traces", "import", "traces/example.jsonl", "--name", "mine").code == 0
     built = ("--from-traces", "mine", "--name", "my-agent", "--state", "state", "--code", "./tools.py")
     assert run("env", "build", *built).code == 0
+    assert (tmp_path / "mine" / "environments" / "my-agent" / "episodes.jsonl").is_file()
     rolled = run("rollout", "my-agent", "--policy", "oracle", "-n", "2", "--json")
     assert [episode["reward"]["total"] for episode in rolled.json["episodes"]] == pytest.approx([1.0, 1.0], abs=0.1)
+    bare = ("--from-traces", "mine", "--name", "bare", "--state", "state", "--code", "./tools.py", "--no-episodes")
+    assert run("env", "build", *bare).code == 0
+    assert not (tmp_path / "mine" / "environments" / "bare" / "episodes.jsonl").exists()
 
 
 def test_paths_of_a_configuration_are_relative_to_its_file(tmp_path: Path) -> None:
