@@ -74,3 +74,14 @@ def test_knobs_that_are_nested_too_deeply(
     (workspace / "knobs.toml").write_text("a = " + "[" * 5000)
     words = ("import", "x", "--format", format_name, "--knobs", "knobs.toml", "--name", "x")
     assert "cannot be read" in refused(capsys, *words)
+
+
+def test_recordings_may_be_left_out_of_a_package(workspace: Path) -> None:
+    words = ("env", "build", "--from-traces", "mine", "--name", "shop", "--state", "state")
+    assert main([*words]) == 0
+    assert (workspace / "environments/shop/episodes.jsonl").is_file()
+    assert main([*words, "--no-episodes"]) == 0
+    assert not (workspace / "environments/shop/episodes.jsonl").exists()
+    assert main(["env", "export", "shop", "--out", "carried", "--no-episodes"]) == 0
+    assert main(["env", "import", "carried", "--name", "again"]) == 0
+    assert main(["env", "check", "again", "--folds", "0"]) == 0
