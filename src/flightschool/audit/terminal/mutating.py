@@ -8,7 +8,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -43,8 +43,15 @@ class Mutant:
     """Whether its passing bars the task; a variant that may be right work after all only warns."""
 
 
-def mutants_of(output: Output, instruction: str) -> list[Mutant]:
-    """Wrong variants of an output, the most telling first."""
+def mutants_of(output: Output, instruction: str, *, is_run: bool = False) -> list[Mutant]:
+    """Wrong variants of an output, the most telling first.
+
+    Args:
+        output: of the reference.
+        instruction: of all steps.
+        is_run: whether it is a program in a small language (for sed, jq, awk, SQL): a line more or less, or another
+            number, may change nothing that it does, so only an empty one is surely wrong.
+    """
     tolerant = _TOLERANT.search(instruction) is not None
     if output.kind == "code":
         found = _code(output)
@@ -60,7 +67,7 @@ def mutants_of(output: Output, instruction: str) -> list[Mutant]:
     for one in found:
         data = one.data if one.data is not None else b"\0none"
         if data != output.data and (output.stable or one.flaw in ("presence-only", "empty-criteria")):
-            kept.setdefault(data, one)
+            kept.setdefault(data, replace(one, bars=False) if is_run and data else one)
     return list(kept.values())
 
 

@@ -13,6 +13,7 @@ from flightschool.audit.terminal.mutating import mutants_of
 from flightschool.audit.terminal.outputs import Output
 from flightschool.audit.terminal.probes.finds import in_pieces, is_constant
 from flightschool.audit.terminal.probes.hanging import endless
+from flightschool.audit.terminal.probes.mutants import is_run
 from flightschool.audit.terminal.probes.prompt import holds_answer, holds_change
 from flightschool.audit.terminal.probes.tools import targets_of
 from flightschool.audit.terminal.probes.unrounded import close, unrounded
@@ -150,3 +151,12 @@ def test_a_further_line_is_no_fault_where_it_is_allowed(data: str, instruction: 
 def test_fewer_digits_are_no_other_answer() -> None:
     assert not [one for one in mutants_of(output("4.17688745283\n"), "Write it.") if "half" in one.what]
     assert [one for one in mutants_of(output("abcdefgh\n"), "Write it.") if "half" in one.what]
+
+
+def test_a_line_less_in_a_script_that_is_run_may_change_nothing() -> None:
+    script = output("s/a/b/\ns/b/c/\ns/c/d/\n", path="/app/x.sed")
+    assert is_run(script, 'sed --sandbox -f /app/x.sed < "$1"')
+    assert not is_run(script, "cmp /app/x.sed /tests/want.sed")
+    found = mutants_of(script, "Write a script.", is_run=True)
+    assert {one.what for one in found if one.bars} == {"/app/x.sed: emptied"}
+    assert any(one.bars and "dropped" in one.what for one in mutants_of(script, "Write it."))

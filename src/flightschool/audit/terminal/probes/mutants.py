@@ -15,8 +15,9 @@ from flightschool.audit.terminal.surface import mentions
 from flightschool.audit.terminal.trial import Trial, finding
 from flightschool.records import Severity
 
-__all__ = ["probe", "without_by_products"]
+__all__ = ["is_run", "probe", "without_by_products"]
 
+_INTERPRETERS: Final = re.compile(r"(?<![\w.])(?:sed|jq|[gm]?awk|sqlite3?|psql|mysql|bc|dc|m4|perl|execute\w*)\b")
 MOST: Final = 40
 LEAST: Final = 12
 BUDGET_S: Final = 8.0
@@ -72,6 +73,14 @@ def _is_unasked(trial: Trial, output: Output) -> bool:
     return bool(words) and not spoken and not any(mentions(text, output.path) for text in read)
 
 
+def is_run(output: Output, grader: str) -> bool:
+    """Whether the tests give a file to an interpreter of a small language, in a line that names both."""
+    name = posixpath.basename(output.path)
+    return output.kind in ("text", "table") and any(
+        name in line and _INTERPRETERS.search(line.replace(name, "")) for line in grader.splitlines()
+    )
+
+
 async def _tell_unasked(trial: Trial, output: Output) -> None:
     body = trial.work.body(trial.work.changed(output.path, None))
     play = await trial.exam.run(body, plain=True) if body else None
@@ -83,7 +92,8 @@ async def _tell_unasked(trial: Trial, output: Output) -> None:
 async def probe(trial: Trial) -> None:
     """Grade all mutants; confirm those that pass. No content is wrong of what the task does not ask for."""
     asked = [output for output in trial.work.outputs if output.asked]
-    every = [mutants_of(output, trial.surface.instruction) for output in asked]
+    told, grader = trial.surface.instruction, trial.surface.grader_text
+    every = [mutants_of(output, told, is_run=is_run(output, grader)) for output in asked]
     rounds = chain.from_iterable(zip_longest(*every))
     chosen = [mutant for mutant in rounds if mutant is not None][: trial.affordable(BUDGET_S, LEAST, MOST)]
     kinds = {output.path: output for output in trial.work.outputs}
