@@ -81,7 +81,8 @@ def _may_say_more(path: str, instruction: str) -> bool:
     if match is None or re.search(r"\b(?:fields?|keys|entries|files)\b", match.group(), re.I):
         return False
     named = _A_PATH.findall(instruction[: match.end()])
-    return bool(named) and named[-1].rstrip(".").endswith(posixpath.basename(path))
+    last: str = named[-1] if named else ""
+    return last.rstrip(".").endswith(posixpath.basename(path))
 
 
 def _of_numbers(text: str, instruction: str) -> Iterator[tuple[str, str]]:
