@@ -281,7 +281,11 @@ def test_the_command_line_keeps_the_contract(runs: Any, kit: Any, tell: Any) -> 
     assert set(Limits.__struct_fields__) | {"network", "ids"} <= limits.keys()
     assert all(limits.values())
     assert tell(["rollout", "./tasks/tasks/fetches", "--policy", "noop", "-n", "1"], runs.folder)[0] == 1
-    for wrong in (["./tasks/tasks/sum", "--policy", "random"], ["./tasks/tasks/broken", "--policy", "noop"]):
+    code, told = tell(["rollout", "./tasks/tasks/sum", "--policy", "random", "-n", "1"], runs.folder)
+    (row,) = told["episodes"]  # whoever has no program acts by calling a shell, and fails as any other does
+    assert (code, row["outcome"], row["reward"]["total"]) == (0, "scored", 0.0)
+    assert row["num_tool_calls"] >= 1
+    for wrong in (["./tasks/tasks/sum", "--policy", "genius"], ["./tasks/tasks/broken", "--policy", "noop"]):
         code, told = tell(["rollout", *wrong], runs.folder)
         assert code == 2
         assert set(told["error"]) == {"what", "where", "expected", "mend"}
