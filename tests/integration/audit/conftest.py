@@ -587,7 +587,7 @@ def _of_meaning() -> dict[str, Labelled]:
     found["unit"] = task(
         refuses,
         "over-strict-text",
-        "How long did the slowest step of /app/steps take (name, seconds)? Write it with its unit to /app/slowest.txt.",
+        "How long did the slowest step of /app/steps take (name, duration)? Write it with its unit to /app/slowest.txt.",
         "#!/bin/bash\necho 80 seconds > /app/slowest.txt\n",
         judge('[ "$(cat /app/slowest.txt)" = "80 seconds" ]'),
         shipped={"steps": "wash 80\ndry 20\n"},
