@@ -69,8 +69,18 @@ def until(true: Callable[[], bool], limit_s: float = 10.0) -> bool:
     return False
 
 
+def six_sessions(crew: Crew) -> list[str]:
+    return [crew.rpc("openenv/session/create")["result"]["session_id"] for _ in range(6)]
+
+
 def test_sessions_are_found_from_every_process_and_counted_together(crew: Crew, hand: Any) -> None:
-    named = [crew.rpc("openenv/session/create")["result"]["session_id"] for _ in range(6)]
+    named = six_sessions(crew)
+    for _ in range(20):  # which process takes a connection is the kernel's choice, and may be the same one six times
+        if len({one.split("-")[0] for one in named}) > 1:
+            break
+        for one in named:
+            assert until(partial(crew.closed, one))
+        named = six_sessions(crew)
     assert len({one.split("-")[0] for one in named}) > 1, "one process took them all"
     assert crew.rpc("openenv/session/create")["error"]["data"] == {"active_sessions": 6, "max_sessions": 6}
     for number, one in enumerate(named):  # each from whichever process comes: three times
