@@ -1,8 +1,13 @@
-"""The order of the tests: what takes long begins first, so that two workers end together."""
+"""The order of the tests, what takes long first, so that two workers end together; and one thread for each of them."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Before torch is imported: two workers with two threads each wait for one another on two cores."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

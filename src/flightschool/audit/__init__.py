@@ -5,21 +5,30 @@ scanned for what should have to be read; judgements are repeated, here and in a 
 probes have seen and none accuses is ``sound``, and only sound tasks train.
 """
 
-from flightschool.audit.auditing import Progress, audit_environment
-from flightschool.audit.gate import (
-    AuditIndex,
-    FolderTask,
-    folder_audits,
-    require_sound,
-    require_sound_folders,
-    save_audits,
-    save_folder_audit,
-)
-from flightschool.audit.probes import REQUIRED
-from flightschool.audit.records import ProbeReport, TaskReports
-from flightschool.audit.resuming import open_journal
-from flightschool.audit.verdicts import environment_wide, verdict_of
-from flightschool.audit.viewing import view_environment
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flightschool.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from flightschool.audit.auditing import Progress, audit_environment
+    from flightschool.audit.gate import (
+        AuditIndex,
+        FolderTask,
+        folder_audits,
+        require_sound,
+        require_sound_folders,
+        save_audits,
+        save_folder_audit,
+    )
+    from flightschool.audit.probes import REQUIRED
+    from flightschool.audit.records import ProbeReport, TaskReports
+    from flightschool.audit.resuming import open_journal
+    from flightschool.audit.verdicts import environment_wide, verdict_of
+    from flightschool.audit.viewing import view_environment
+else:
+    __getattr__ = on_first_use(__name__)
 
 __all__ = [
     "REQUIRED",

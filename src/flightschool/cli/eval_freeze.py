@@ -136,12 +136,12 @@ def _faults() -> dict[str, str]:
 def _refuse_trained(space: Workspace, world: Environment, frozen: Frozen) -> None:
     """What is to be measured must not have been trained on before the freeze either."""
     from flightschool.cli.ancestry import every_run
-    from flightschool.evaluation import refuse_kin
+    from flightschool.evaluation import refuse_kin, suite_texts
 
     trained = every_run(space)
     for part in (frozen.suite, frozen.holdout):
         if part is not None and trained.texts:
-            refuse_kin(part, world, trained)
+            refuse_kin(part, suite_texts(part, world), trained)
 
 
 def _kept(

@@ -228,7 +228,7 @@ def prepared(space: Workspace, suite: Suite, world: Environment, policy_text: st
     from flightschool.cli.ancestry import ancestry
     from flightschool.cli.eval_folders import composition_of, folder_policy, is_folders, refuse_for_folders
     from flightschool.cli.runbook import PROFILE_KIND
-    from flightschool.evaluation import RunRules, kinship, load_design, require_design
+    from flightschool.evaluation import RunRules, kinship, load_design, require_design, suite_texts
     from flightschool.governance import AuditLog
     from flightschool.rollouts import Sampling
 
@@ -254,7 +254,7 @@ def prepared(space: Workspace, suite: Suite, world: Environment, policy_text: st
         "concurrency": asked.concurrency,
         "keep_blob": space.store.put_blob if asked.keep_states else None,
         "open_runner": opened,
-        "kin": kinship(suite, world, ancestry(policy_text, space)),
+        "kin": kinship(suite, suite_texts(suite, world), ancestry(policy_text, space)),
         "log_head": AuditLog(space.store).head().digest,
         "rules": RunRules() if design is None else design.rules,
         "prices": _prices(asked),

@@ -5,8 +5,9 @@ Importing this package imports no torch; names resolve when they are first used.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from flightschool.lazy import on_first_use
 
 if TYPE_CHECKING:
     from flightschool.engines.architecture import RopeScaling, TransformerConfig
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from flightschool.engines.tokenizer import ChatTokenizer
     from flightschool.engines.torch_engine import EngineMetrics, TorchEngine
     from flightschool.engines.transformer import Attention, CausalAttention, Transformer
+else:
+    __getattr__ = on_first_use(__name__)
 
 __all__ = [
     "Attention",
@@ -44,34 +47,3 @@ __all__ = [
     "open_engine",
     "save_model",
 ]
-
-_HOMES = {
-    "Attention": "transformer",
-    "CausalAttention": "transformer",
-    "ChatTokenizer": "tokenizer",
-    "EngineMetrics": "torch_engine",
-    "EngineSettings": "settings",
-    "HfEngine": "hf_engine",
-    "LoadedModel": "folders",
-    "OpenedEngine": "opening",
-    "RopeScaling": "architecture",
-    "ServedEngine": "served",
-    "SglangWire": "served",
-    "TorchEngine": "torch_engine",
-    "Transformer": "transformer",
-    "TransformerConfig": "architecture",
-    "VllmWire": "served",
-    "get_model": "catalogue",
-    "give_back_memory": "memory",
-    "load_hf_model": "hf_engine",
-    "load_model": "folders",
-    "open_engine": "opening",
-    "save_model": "folders",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import the module of a public name when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -4,37 +4,46 @@
 or a team's own tool code does. ``check_environment`` says what is wrong with any of them.
 """
 
-from flightschool.environments.built import BuiltEnvironment, LeftOut
-from flightschool.environments.checking import check_environment
-from flightschool.environments.code_world import CodeWorld, load_code
-from flightschool.environments.declared import Declaration, DeclaredCheck, DeclaredEnvironment, load_declaration
-from flightschool.environments.drafting import DraftCheck, draft_checks
-from flightschool.environments.examining import Examination, StratumCoverage, examine
-from flightschool.environments.fidelity import Agreement, Fidelity, Mismatch, verify_fidelity
-from flightschool.environments.from_traces import build_from_traces, traffic_of
-from flightschool.environments.grouping import group_trials
-from flightschool.environments.held_out import HeldOut, hold_out
-from flightschool.environments.inventory import InventoryEntry, take_inventory
-from flightschool.environments.ladder import RUNGS, Ladder, LadderWorld
-from flightschool.environments.recorded import DECLINE, NOT_RECORDED
-from flightschool.environments.recordings import Coverage, Recording, Recordings, Share, coverage, record_answers
-from flightschool.environments.registry import (
-    BUILT_IN,
-    EnvironmentRecord,
-    environment_names,
-    load_environment,
-    load_record,
-    save_environment,
-)
-from flightschool.environments.signing import decide, load_drafts, save_drafts
-from flightschool.environments.traced import (
-    AllowInventory,
-    RenamedEnvironment,
-    TracedContent,
-    TracedEnvironment,
-    Waiting,
-)
-from flightschool.environments.wind_tunnel import WindTunnel, wind_tunnel
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flightschool.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from flightschool.environments.built import BuiltEnvironment, LeftOut
+    from flightschool.environments.checking import check_environment
+    from flightschool.environments.code_world import CodeWorld, load_code
+    from flightschool.environments.declared import Declaration, DeclaredCheck, DeclaredEnvironment, load_declaration
+    from flightschool.environments.drafting import DraftCheck, draft_checks
+    from flightschool.environments.examining import Examination, StratumCoverage, examine
+    from flightschool.environments.fidelity import Agreement, Fidelity, Mismatch, verify_fidelity
+    from flightschool.environments.from_traces import build_from_traces, traffic_of
+    from flightschool.environments.grouping import group_trials
+    from flightschool.environments.held_out import HeldOut, hold_out
+    from flightschool.environments.inventory import InventoryEntry, take_inventory
+    from flightschool.environments.ladder import RUNGS, Ladder, LadderWorld
+    from flightschool.environments.realism import WindTunnel, wind_tunnel
+    from flightschool.environments.recorded import DECLINE, NOT_RECORDED
+    from flightschool.environments.recordings import Coverage, Recording, Recordings, Share, coverage, record_answers
+    from flightschool.environments.registry import (
+        BUILT_IN,
+        EnvironmentRecord,
+        environment_names,
+        load_environment,
+        load_record,
+        save_environment,
+    )
+    from flightschool.environments.signing import decide, load_drafts, save_drafts
+    from flightschool.environments.traced import (
+        AllowInventory,
+        RenamedEnvironment,
+        TracedContent,
+        TracedEnvironment,
+        Waiting,
+    )
+else:
+    __getattr__ = on_first_use(__name__)
 
 __all__ = [
     "BUILT_IN",

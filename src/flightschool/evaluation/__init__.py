@@ -26,6 +26,7 @@ from flightschool.evaluation.kinship import (
     kinship,
     refuse_kin,
     refuse_sealed_kin,
+    suite_texts,
     task_texts,
 )
 from flightschool.evaluation.metrics import METRICS, Metric
@@ -162,6 +163,7 @@ __all__ = [
     "save_frozen",
     "save_suite",
     "seal_holdout",
+    "suite_texts",
     "summarise",
     "task_texts",
     "upkeep",

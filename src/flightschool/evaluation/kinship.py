@@ -27,6 +27,7 @@ __all__ = [
     "kinship",
     "refuse_kin",
     "refuse_sealed_kin",
+    "suite_texts",
     "task_texts",
 ]
 
@@ -65,9 +66,19 @@ def task_texts(tasks: Sequence[Task], origin: Origin = Origin.TASK) -> tuple[Tex
     return tuple(Text(id=task.id, origin=origin, text=task.instruction, context=task.guidance) for task in tasks)
 
 
-def kinship(suite: Suite, environment: Environment, ancestry: Ancestry) -> Kin:
-    """Mark the tasks of a suite that have near copies among an ancestry, or whose suite's canary stands there."""
-    items = task_texts([environment.task(task_id) for task_id in suite.task_digests])
+def suite_texts(suite: Suite, environment: Environment) -> tuple[Text, ...]:
+    """The texts of a suite's tasks, from the environment that it was frozen of."""
+    return task_texts([environment.task(task_id) for task_id in suite.task_digests])
+
+
+def kinship(suite: Suite, items: Sequence[Text], ancestry: Ancestry) -> Kin:
+    """Mark the tasks of a suite that have near copies among an ancestry, or whose suite's canary stands there.
+
+    Args:
+        suite: the frozen suite.
+        items: the texts of its tasks (``suite_texts``, or as the freeze kept them: ``load_texts``).
+        ancestry: what was or will be trained on.
+    """
     suspected: dict[str, str] = {}
     met = suites_met(ancestry.texts, [suite.digest])
     if met:
@@ -83,13 +94,13 @@ def kinship(suite: Suite, environment: Environment, ancestry: Ancestry) -> Kin:
     return Kin(statement=statement, suspected=suspected)
 
 
-def refuse_kin(suite: Suite, environment: Environment, ancestry: Ancestry) -> None:
+def refuse_kin(suite: Suite, items: Sequence[Text], ancestry: Ancestry) -> None:
     """Refuse to train on (or to freeze after having trained on) what a suite measures.
 
     Raises:
         GateError: names the kin.
     """
-    kin = kinship(suite, environment, ancestry)
+    kin = kinship(suite, items, ancestry)
     if kin.suspected:
         named = [f"{task}: {reason}" for task, reason in list(kin.suspected.items())[:MOST_NAMED]]
         more = f" and {len(kin.suspected) - MOST_NAMED} more" if len(kin.suspected) > MOST_NAMED else ""

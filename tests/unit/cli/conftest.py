@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
 from flightschool.cli import main
-from flightschool.environments.registry import load_environment
+from flightschool.environments.registry import _desk as build_desk
 from flightschool.protocols import Environment
-from flightschool.store import Workspace
 
 
 class Spoken:
@@ -47,16 +47,12 @@ Run = Callable[..., Spoken]
 @pytest.fixture(autouse=True)
 def built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The built-in desk is built once for all these tests, not once a command line: it never changes."""
-    monkeypatch.setattr("flightschool.environments.load_environment", _load)
-
-
-def _load(reference: str, workspace: Workspace | None = None) -> Environment:
-    return _desk(reference) if reference.startswith("desk") else load_environment(reference, workspace)
+    monkeypatch.setattr("flightschool.environments.registry._desk", lambda _, reference: _desk(reference))
 
 
 @cache
 def _desk(reference: str) -> Environment:
-    return load_environment(reference)
+    return build_desk(dict(parse_qsl(reference.partition("?")[2])), reference)
 
 
 @pytest.fixture(autouse=True)

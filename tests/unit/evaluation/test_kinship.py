@@ -17,6 +17,7 @@ from flightschool.evaluation import (
     freeze,
     kinship,
     refuse_kin,
+    suite_texts,
     summarise,
     task_texts,
 )
@@ -40,7 +41,7 @@ def test_copies_in_training_mark_their_tasks(workshop: Any) -> None:
         Text(id="tr-1", origin=Origin.TRACE, text=workshop.task(first).instruction.upper()),
         Text(id="other", text="Which technician holds a permit for the boiler room this week?"),
     )
-    kin = kinship(suite, workshop, Ancestry(statement="trained in r", texts=texts))
+    kin = kinship(suite, suite_texts(suite, workshop), Ancestry(statement="trained in r", texts=texts))
     # All tasks of a family are one template here: they differ in a number alone.
     family = workshop.task(first).family
     assert set(kin.suspected) == {t for t in suite.task_digests if workshop.task(t).family == family}
@@ -48,8 +49,8 @@ def test_copies_in_training_mark_their_tasks(workshop: Any) -> None:
     assert kin.suspected[second] == "trace tr-1 (masked, 1.00)"
     assert kin.statement.startswith("trained in r: 2 texts, 5 of")
     with pytest.raises(GateError, match="have kin in training"):
-        refuse_kin(suite, workshop, Ancestry(statement="trained in r", texts=texts))
-    refuse_kin(suite, workshop, Ancestry(statement="trained in r", texts=texts[1:]))
+        refuse_kin(suite, suite_texts(suite, workshop), Ancestry(statement="trained in r", texts=texts))
+    refuse_kin(suite, suite_texts(suite, workshop), Ancestry(statement="trained in r", texts=texts[1:]))
 
 
 def test_one_wording_under_two_rules_is_two_tasks(workshop: Any) -> None:
@@ -57,21 +58,21 @@ def test_one_wording_under_two_rules_is_two_tasks(workshop: Any) -> None:
     first = next(iter(suite.task_digests))
     workshop.rows[first] = msgspec.structs.replace(workshop.task(first), guidance="Buy from the listed supplier.")
     other = Text(id="t", text=workshop.task(first).instruction, context="Purchases need an approval.")
-    assert first not in kinship(suite, workshop, Ancestry(statement="", texts=(other,))).suspected
+    assert first not in kinship(suite, suite_texts(suite, workshop), Ancestry(statement="", texts=(other,))).suspected
     same = msgspec.structs.replace(other, context="Buy from the listed supplier!")
-    assert first in kinship(suite, workshop, Ancestry(statement="", texts=(same,))).suspected
+    assert first in kinship(suite, suite_texts(suite, workshop), Ancestry(statement="", texts=(same,))).suspected
 
 
 def test_the_pool_of_a_freeze_is_no_kin_of_its_suite(workshop: Any) -> None:
     frozen = freeze(workshop, "s", frozen_at="now")
     pool = task_texts([workshop.task(task_id) for task_id in frozen.pool])
-    refuse_kin(frozen.suite, workshop, Ancestry(statement="the pool", texts=pool))
+    refuse_kin(frozen.suite, suite_texts(frozen.suite, workshop), Ancestry(statement="the pool", texts=pool))
 
 
 def test_a_canary_in_training_suspects_the_whole_suite(workshop: Any) -> None:
     suite = freeze(workshop, "s", frozen_at="now").suite
     text = Text(id="corpus-7", text=f"scraped page … {canary(suite.digest)} …")
-    kin = kinship(suite, workshop, Ancestry(statement="corpus", texts=(text,)))
+    kin = kinship(suite, suite_texts(suite, workshop), Ancestry(statement="corpus", texts=(text,)))
     assert set(kin.suspected) == set(suite.task_digests)
     assert "corpus-7" in next(iter(kin.suspected.values()))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from flightschool.environments.realism import wind_tunnel
 from flightschool.environments.registry import EnvironmentRecord
-from flightschool.environments.wind_tunnel import wind_tunnel
 from flightschool.protocols import Environment
 from flightschool.records import Json
 
