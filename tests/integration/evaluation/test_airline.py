@@ -20,6 +20,7 @@ AIRLINE = DATA / "tau_bench_airline"
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     pytest.mark.skipif(
         not (AIRLINE / "trajectories.json").is_file(),
         reason=f"the tau-bench airline data are absent from {AIRLINE}; set FLIGHTSCHOOL_SHARED_DATA",

@@ -17,7 +17,7 @@ from flightschool.cli import main
 from flightschool.models import LoopbackServer, Reply, chat_reply
 from flightschool.store import Workspace
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 class Slow:

@@ -359,9 +359,9 @@ def native(request: pytest.FixtureRequest) -> Place:
     return place_of(request.param)
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=[name if name in NATIVE else pytest.param(name, marks=pytest.mark.long) for name in BOTH])
 def any_native(request: pytest.FixtureRequest) -> Place:
-    """The same by either launcher."""
+    """The same by either launcher; by the one that is not used here among the long tests."""
     return place_of(request.param)
 
 

@@ -15,7 +15,7 @@ from flightschool.records import EndReason, Outcome
 from flightschool.rollouts.terminal import Episode
 from flightschool.sandbox.written import Written, WrittenKind
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 ANSWER = "a long answer that nobody guesses"
 

@@ -11,7 +11,7 @@ from flightschool.environments.terminal import export_harbor, read_folder
 from flightschool.records import Outcome
 from flightschool.rollouts.terminal import Episode, NotRun
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 PASSES = "if {}; then echo '=== 1 passed in 0.01s ==='; else echo '=== 1 failed in 0.01s ==='; fi\n"
 

@@ -13,7 +13,7 @@ from flightschool.environments.terminal import export_harbor, read_folder
 from flightschool.records import Outcome
 from flightschool.rollouts.terminal import Episode
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 def odd_names(kit: Any, folder: Path) -> None:

@@ -16,7 +16,7 @@ from flightschool.cli.rollout_folders import result_row
 from flightschool.records import EndReason, Outcome
 from flightschool.rollouts.terminal import Episode
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 class Killer:

@@ -15,7 +15,7 @@ from flightschool.records import Outcome
 from flightschool.rollouts.terminal import Episode
 from flightschool.sandbox.written import Written, WrittenKind
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 ANSWER = "forty two"
 PYTHON = f"import json, sys\nsys.exit(open('/app/answer').read().strip() != {ANSWER!r})\n"

@@ -14,7 +14,7 @@ from flightschool.records import EndReason, Outcome
 from flightschool.rollouts.terminal import Episode, TerminalRunner, parse_policy
 from flightschool.sandbox import NativeProvider
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SLOW_READER = "n=0; while IFS= read -r -n1 c; do n=$((n + 1)); done < answer; [ $n = 7 ]"
 RUNS_IT = "[ -e answer ] && ./answer"

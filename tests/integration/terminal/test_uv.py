@@ -16,7 +16,7 @@ import pytest
 from flightschool.environments.terminal.trees.presence import Presence, write_stand_ins
 from flightschool.rollouts.terminal import Episode, NotRun
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 PYTEST = importlib.metadata.version("pytest")
 INSTALL = "curl -LsSf https://astral.sh/uv/0.9.5/install.sh | sh\n. $HOME/.local/bin/env\n"
 

@@ -277,6 +277,7 @@ def test_a_command_in_a_sandbox(build: Callable[[str], None], run: Command) -> N
         assert "exit code" in idle["checks"]["test"]["evidence"]
 
 
+@pytest.mark.long
 def test_a_judge_and_a_panel_over_http(
     build: Callable[[str], None], run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

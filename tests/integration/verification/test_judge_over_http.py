@@ -12,7 +12,7 @@ from flightschool.models import LoopbackServer, Reply, chat_reply
 from flightschool.records import CheckKind, CheckSpec, Evidence, Json, JudgeCheck
 from flightschool.verification import CheckVerifier, SeparateGrader, agree
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 def judge(request: dict[str, Json]) -> Reply:

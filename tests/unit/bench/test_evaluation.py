@@ -18,6 +18,7 @@ from flightschool.errors import InputError
 from flightschool.statistics import SequentialPlan, plan_sequential
 
 
+@pytest.mark.long
 def test_exact_coverage_meets_its_targets() -> None:
     found = exact_coverage()
     assert len(found) == 9

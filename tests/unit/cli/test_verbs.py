@@ -362,6 +362,7 @@ def test_screening_wants_an_audit_and_takes_an_override(run: Run, space: Path) -
     assert "a test of the verb" in run("runs", "show", name).err
 
 
+@pytest.mark.long
 def test_what_reviews_found_corrects_the_accuracy_of_an_evaluation(
     run: Run, space: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_missing_grade_is_taken_as_the_worst_for_each_bound(run_of: Any) -> No
     assert [look.low, look.high] == pytest.approx([58 / 60, 1.0])
 
 
+@pytest.mark.long
 def test_nothing_is_decided_by_looking_often(run_of: Any) -> None:
     """Two equal policies, a look after every fourth task: the share that names a winner early stays below alpha."""
     named = 0

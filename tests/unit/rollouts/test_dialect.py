@@ -97,6 +97,7 @@ def test_what_the_dialect_writes_is_allowed(tiny: LoadedModel, book: GrammarBook
     assert accepts(book, tiny.tokenizer, text, (SET, DECLINE))
 
 
+@pytest.mark.long
 async def test_a_constrained_session_never_makes_a_malformed_call_and_records_its_support(tiny: LoadedModel) -> None:
     """At a temperature at which the free model writes nonsense."""
     engine = TorchEngine(tiny)

@@ -63,6 +63,7 @@ def test_a_verifier_that_never_errs_changes_nothing() -> None:
     assert (found.value, found.low, found.high) == pytest.approx((0.4, 0.3, 0.55))
 
 
+@pytest.mark.long
 def test_its_interval_holds_the_truth_as_often_as_it_says() -> None:
     """300 pools: 200 attempts measured, 80 passes and 80 failures of other attempts reviewed."""
     rng = random.Random(3)
@@ -158,6 +159,7 @@ def test_errors_shrink_a_difference_and_never_turn_it(seen: float, width: float,
     assert found.excludes(0.0) >= raw.excludes(0.0)
 
 
+@pytest.mark.long
 def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> None:
     """300 comparisons: 200 attempts of each policy, 80 passes and 80 failures of other attempts reviewed."""
     rng = random.Random(7)

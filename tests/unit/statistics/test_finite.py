@@ -86,6 +86,7 @@ def test_units_do_not_matter(values: list[float], shift: float) -> None:
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9])
+@pytest.mark.long
 def test_looking_after_every_item_errs_in_at_most_five_percent(share: float) -> None:
     size, wrong, trials = 80, 0, 120
     population = [1.0] * round(size * share) + [0.0] * (size - round(size * share))
