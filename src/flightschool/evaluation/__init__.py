@@ -43,13 +43,8 @@ from flightschool.evaluation.regrading import Judge, Regraded, regrade_run
 from flightschool.evaluation.reliability import Reliability, SystemReliability, reliability
 from flightschool.evaluation.rules import Limits, Prices, RunRules
 from flightschool.evaluation.running import AttemptRunner, How, evaluate, evaluate_async
-from flightschool.evaluation.sealing import (
-    SealedHoldout,
-    Terms,
-    finish_sealing,
-    load_sealed,
-    seal_holdout,
-)
+from flightschool.evaluation.sealed import SealedHoldout, Terms, load_sealed
+from flightschool.evaluation.sealing import finish_sealing, seal_holdout
 from flightschool.evaluation.suites import (
     load_design,
     load_pool,

@@ -28,13 +28,7 @@ from flightschool.errors import GateError, InputError
 from flightschool.evaluation.records import EvaluationRun
 from flightschool.evaluation.rules import Prices, RunRules
 from flightschool.evaluation.running import AttemptRunner, Progress, evaluate
-from flightschool.evaluation.sealing import (
-    DEFAULT_ALPHA,
-    SealedHoldout,
-    SealedPart,
-    load_sealed,
-    unseal_part,
-)
+from flightschool.evaluation.sealed import DEFAULT_ALPHA, SealedHoldout, SealedPart, load_sealed, unseal_part
 from flightschool.evaluation.suites import (
     DEFAULT_LOOKS,
     HOLDOUT_KIND,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from flightschool.errors import GateError, InfrastructureError
-from flightschool.evaluation.sealing import SealedHoldout
+from flightschool.evaluation.sealed import SealedHoldout
 from flightschool.governance import KeyRing
 from flightschool.lineage import KinCounts, NearCopy, Origin, Signature, Text, count_kin, near_copies, suites_met
 from flightschool.protocols import Environment
