@@ -19,6 +19,9 @@ from flightschool.records import Record
 __all__ = ["INTERVAL_S", "Watched", "tree_bytes", "watch"]
 
 INTERVAL_S = 0.5
+REST = 30.0
+"""A look at gigabytes takes tens of milliseconds (each page is visited, and what runs waits): between two looks pass at
+least so many times the last one, so that watching takes 3 % of a core at most."""
 GRACE_S = 10.0
 """Between asking a command to end, and ending it."""
 
@@ -47,7 +50,7 @@ def watch(
     Args:
         command: program and arguments.
         environ: environment variables; those of this process by default.
-        interval_s: seconds between two looks at the memory.
+        interval_s: least seconds between two looks at the memory; more where a look takes long (``REST``).
         measure: process id → bytes; ``tree_bytes`` by default.
 
     Raises:
@@ -107,10 +110,11 @@ def _bytes_of(process: psutil.Process) -> int:
 
 def _sample(pid: int, over: threading.Event, seen: list[int], interval_s: float, measure: Callable[[int], int]) -> None:
     while not over.is_set():
+        began = time.perf_counter()
         found = measure(pid)
         if found:
             seen.append(found)
-        over.wait(interval_s)
+        over.wait(max(interval_s, REST * (time.perf_counter() - began)))
 
 
 def _end(process: subprocess.Popen[str]) -> None:
