@@ -147,6 +147,19 @@ def test_an_edited_or_shortened_log_is_refused(flown: Flown, tmp_path: Path) -> 
         read_inspect_log(cut, "x")
 
 
+def test_one_changed_byte_of_a_log_is_an_error_or_changes_nothing(flown: Flown, tmp_path: Path) -> None:
+    path = log_of(flown, tmp_path / "r.eval")
+    whole = path.read_bytes()
+    refused = 0
+    for at in range(4, len(whole), max(1, len(whole) // 150)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        try:
+            assert read_inspect_log(path, "x").run == flown[0]  # a date of the archive, say
+        except (GateError, InputError, TraceError):
+            refused += 1
+    assert refused > 100
+
+
 def test_an_edited_attempt_does_not_leave(flown: Flown, tmp_path: Path) -> None:
     run, attempts = flown
     edited = {key: msgspec.structs.replace(one, messages=one.messages[:-1]) for key, one in attempts.items()}
@@ -228,6 +241,9 @@ def test_an_edited_harbor_job_of_ours_is_refused(flown: Flown, tmp_path: Path) -
         read_harbor_job(folder, "x")
     first.unlink()
     with pytest.raises(GateError):
+        read_harbor_job(folder, "x")
+    (folder / "result.json").unlink()
+    with pytest.raises(GateError, match="whose own result"):
         read_harbor_job(folder, "x")
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from flightschool.digest import digest
 from flightschool.errors import InputError
-from flightschool.evaluation.exchange.own import KEY, header_of, item_table, rebuilt
+from flightschool.evaluation.exchange.own import KEY, edited, header_of, item_table, rebuilt
 from flightschool.evaluation.records import EvaluationItem, EvaluationRun
 from flightschool.records import EndReason, Json, Outcome
 
@@ -66,6 +66,7 @@ def read_harbor_job(folder: Path, run_id: str) -> EvaluationRun:
 
     Raises:
         InputError: no job, a result that cannot be read, or a task with two checksums.
+        GateError: our own export was edited, or lacks a part.
     """
     paths = sorted(path for path in folder.glob(f"*/{_RESULT}"))
     if not paths:
@@ -75,6 +76,10 @@ def read_harbor_job(folder: Path, run_id: str) -> EvaluationRun:
     if own is not None:
         by_name = {path.parent.name: _own(trial) for path, trial in zip(paths, trials, strict=True)}
         return rebuilt(own, [by_name.get(name) for name in own["trials"]], str(folder))
+    if any(_own(trial) is not None for trial in trials):
+        raise edited(
+            "its trials are of an export of this package, whose own result.json is gone or changed", str(folder)
+        )
     checksums = _checksums(trials, folder)
     repeats: Counter[str] = Counter()
     items = []

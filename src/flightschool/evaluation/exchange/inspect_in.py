@@ -14,7 +14,7 @@ import msgspec
 
 from flightschool.digest import digest
 from flightschool.errors import GateError, InputError
-from flightschool.evaluation.exchange.own import KEY, rebuilt
+from flightschool.evaluation.exchange.own import KEY, edited, rebuilt
 from flightschool.evaluation.records import EvaluationItem, EvaluationRun
 from flightschool.evaluation.rules import RunRules
 from flightschool.evaluation.running import item_of
@@ -60,6 +60,8 @@ def read_inspect_log(
         return InspectLog(run=rebuilt(own, tables, str(path)))
     if isinstance(own, dict) and "suite_digest" in own:
         return _flown_there(header, samples, run_id, suite, environment, path)
+    if any(isinstance(told := sample.get("metadata"), dict) and KEY in told for sample in samples):
+        raise edited("its samples are of a log of ours, whose header is gone or changed", str(path))
     return InspectLog(run=_foreign(header, samples, run_id, score, path))
 
 

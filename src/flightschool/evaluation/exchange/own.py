@@ -10,7 +10,7 @@ from flightschool.errors import GateError
 from flightschool.evaluation.records import EvaluationItem, EvaluationRun
 from flightschool.records import Json
 
-__all__ = ["KEY", "header_of", "item_table", "rebuilt"]
+__all__ = ["KEY", "edited", "header_of", "item_table", "rebuilt"]
 
 KEY = "flightschool"
 """Under which our own facts stand in metadata of foreign formats."""
@@ -40,13 +40,14 @@ def rebuilt(header: Json, items: Sequence[Json], where: str) -> EvaluationRun:
         whole = msgspec.structs.replace(run, items=rows)
         stated = header["digest"]
     except (msgspec.ValidationError, KeyError, TypeError) as error:
-        raise _edited(f"its own record cannot be read: {error}", where) from error
+        raise edited(f"its own record cannot be read: {error}", where) from error
     if whole.digest != stated:
-        raise _edited("its scores are not those that were exported", where)
+        raise edited("its scores are not those that were exported", where)
     return whole
 
 
-def _edited(what: str, where: str) -> GateError:
+def edited(what: str, where: str) -> GateError:
+    """The refusal of an export of ours that is not what was written."""
     return GateError(
         what,
         where=where,

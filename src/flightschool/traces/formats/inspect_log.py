@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
@@ -33,6 +35,17 @@ _ATTACHMENT = "attachment://"
 _ZSTANDARD = 93
 """Compression type of zip members that the standard library of our oldest Python cannot read."""
 _LOCAL_HEADER = 30
+_DAMAGED = (
+    OSError,
+    zipfile.BadZipFile,
+    zlib.error,
+    zstandard.ZstdError,
+    struct.error,
+    EOFError,
+    RuntimeError,
+    ValueError,
+)
+"""What reading an archive with changed bytes raises; a run-time error is that of an unknown or encrypted member."""
 
 
 _VERSION = "(version)"
@@ -88,7 +101,7 @@ def _from_archive(path: Path) -> Iterator[RecordedEpisode]:
                 yield _sample(value, header, f"{path} ({info.filename})", f"{path.name}:{info.filename}")
             if not samples:
                 raise _no_samples(path)
-    except zipfile.BadZipFile as error:
+    except _DAMAGED as error:
         raise broken(f"the archive cannot be read: {error}", str(path), "a .eval file", "copy it once more") from error
 
 
@@ -108,12 +121,13 @@ def inspect_samples(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         try:
             with zipfile.ZipFile(path) as archive:
                 names = {info.filename: info for info in archive.infolist()}
-        except (OSError, zipfile.BadZipFile) as error:
+            header = _header(path, names)
+            chosen = [i for name, i in names.items() if name.startswith("samples/") and name.endswith(".json")]
+            raw = [_member(path, info) for info in chosen]
+        except _DAMAGED as error:
             raise broken(
                 f"the archive cannot be read: {error}", str(path), "a .eval file", "copy it once more"
             ) from error
-        header = _header(path, names)
-        raw = [_member(path, i) for name, i in names.items() if name.startswith("samples/") and name.endswith(".json")]
     samples = [_resolved(one, table_at(one, "attachments")) for one in raw if isinstance(one, dict)]
     if not samples or not isinstance(header, dict):
         raise _no_samples(path)
