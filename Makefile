@@ -27,7 +27,7 @@ test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
 
 audit-corpus: $(INSTALLED)
-	$(BIN)/python -m flightschool.testing.corpus_measure tests/corpus/audit/unseen
+	$(BIN)/python -m flightschool.testing.corpus_measure tests/corpus/audit/second
 
 unit: $(INSTALLED)
 	$(BIN)/python -m pytest tests/unit tests/architecture
