@@ -41,6 +41,12 @@ def audit(
     reason: str = typer.Option("", "--reason", help="Why tasks are waived, or a flaw of the pool; logged."),
     report: Path | None = typer.Option(None, "--report", help="Write findings and evidence as an HTML page here."),
     repeats: int = typer.Option(20, "--repeats", min=1, help="Plays of each reference solution."),
+    proposer: str = typer.Option(
+        "", "--proposer", help="A model that reads each folder and proposes programs to run: openai:URL#MODEL."
+    ),
+    checker: str = typer.Option(
+        "", "--checker", help="A model that weighs what came of them; the proposer where none is named."
+    ),
     fresh: bool = typer.Option(
         False, "--fresh/--resume", help="Audit anew instead of going on after what was finished earlier."
     ),
@@ -53,7 +59,7 @@ def audit(
 
     folders = [path for path in paths if _is_folder(path)]
     if not folders and len(paths) == 1:
-        _refuse_options_of_folders(fix, admit, waive, reason)
+        _refuse_options_of_folders(fix, admit, waive, reason, proposer or checker)
         _audit_environment(paths[0], task, seed=seed, repeats=repeats, static=static, fresh=fresh, report=report)
         return
     if len(folders) < len(paths):
@@ -68,7 +74,7 @@ def audit(
             "tasks of folders are named by their paths", where="--task", expected="paths", mend="name the folders"
         )
     from flightschool.cli.audit_admitting import Admitting
-    from flightschool.cli.audit_folders import audit_folders_verb
+    from flightschool.cli.audit_folders import ReaderNames, audit_folders_verb
 
     admitting = Admitting(file=admit, waive=tuple(waive), reason=reason)
     audit_folders_verb(
@@ -80,12 +86,22 @@ def audit(
         seed=seed,
         admitting=admitting,
         report=report,
+        readers=ReaderNames(proposer=proposer, checker=checker),
     )
 
 
-def _refuse_options_of_folders(fix: Path | None, admit: Path | None, waive: Sequence[str], reason: str) -> None:
+def _refuse_options_of_folders(
+    fix: Path | None, admit: Path | None, waive: Sequence[str], reason: str, readers: str
+) -> None:
     from flightschool.errors import InputError
 
+    if readers:
+        raise InputError(
+            "models read folders of tasks, not environments",
+            where="--proposer, --checker",
+            expected="folders of tasks",
+            mend="leave the options out; for an environment's checks, people label attempts: flightschool review",
+        )
     if fix is not None:
         raise InputError(
             "the checks of an environment are not rewritten",

@@ -22,9 +22,36 @@ if TYPE_CHECKING:
     from flightschool.environments.terminal import TerminalTask, UnreadableTask
     from flightschool.store import Workspace
 
-__all__ = ["audit_folders_verb", "audit_row", "data_folder"]
+__all__ = ["ReaderNames", "audit_folders_verb", "audit_row", "data_folder"]
 
 MOST_SHOWN = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderNames:
+    """The models that read folders, as the user named them; empty: none."""
+
+    proposer: str = ""
+    checker: str = ""
+
+    def check(self, *, static: bool) -> None:
+        """Refuse what cannot be meant. Raises ``InputError``."""
+        from flightschool.errors import InputError
+
+        if self.checker and not self.proposer:
+            raise InputError(
+                "nothing is proposed, so nothing is weighed",
+                where="--checker",
+                expected="--proposer beside it",
+                mend="name the model that proposes programs",
+            )
+        if self.proposer and static:
+            raise InputError(
+                "what a model proposes is run",
+                where="--proposer",
+                expected="an audit that runs",
+                mend="leave --static out",
+            )
 
 
 def audit_folders_verb(
@@ -37,6 +64,7 @@ def audit_folders_verb(
     seed: int,
     admitting: Admitting,
     report: Path | None,
+    readers: ReaderNames,
 ) -> None:
     """Audit the tasks of folders, and finish the verb.
 
@@ -49,13 +77,16 @@ def audit_folders_verb(
         seed: of the plays.
         admitting: what is to be listed as fit to train on.
         report: file for a page; None: none is wanted.
+        readers: models that read the folders.
     """
     from flightschool.audit import save_folder_audit
     from flightschool.audit.terminal.auditing import audit_folders
     from flightschool.audit.terminal.journal import Journal, journal_name
+    from flightschool.audit.terminal.proposing import open_readers
 
     for path in paths:
         _check(path)
+    readers.check(static=static)
     space = workspace_if_any()
     admitting.check(static=static, in_workspace=space is not None)
     data = data_folder(space)
@@ -66,7 +97,10 @@ def audit_folders_verb(
     from flightschool.environments.terminal import count_tasks
 
     num_tasks = sum(count_tasks(Path(path)) for path in paths)
-    with output.progress(f"auditing {', '.join(paths)}", num_tasks) as bar:
+    with (
+        open_readers(readers.proposer, readers.checker) as models,
+        output.progress(f"auditing {', '.join(paths)}", num_tasks) as bar,
+    ):
 
         def on_audit(audit: FolderAudit) -> None:
             told.add(audit)
@@ -81,6 +115,8 @@ def audit_folders_verb(
             static_only=static,
             repeats=repeats,
             seed=seed,
+            readers=models,
+            readers_journal=None if models is None else Journal(data / "audits" / name, f"{mode} {models.mode}"),
             on_audit=on_audit,
         )
     if fix is not None:
@@ -178,6 +214,7 @@ def audit_row(audit: FolderAudit) -> dict[str, Any]:
         "repeats": {"num": audit.num_repeats, "flake_rate_below": audit.flake_bound, "level": 0.95},
         "not_applicable": list(audit.not_applicable),
         "notes": list(audit.notes),
+        "readers": audit.readers,
         "num_episodes": audit.num_episodes,
         "wall_s": audit.wall_s,
     }

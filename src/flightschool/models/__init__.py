@@ -17,7 +17,7 @@ from flightschool.models.endpoint import (
     parse_endpoint,
 )
 from flightschool.models.loopback import Cassette, LoopbackServer, Reply, chat_reply, message_reply
-from flightschool.models.messages import MessagesClient, client_of
+from flightschool.models.messages import MessagesClient, client_of, usual_key_env
 
 __all__ = [
     "ANTHROPIC",
@@ -38,4 +38,5 @@ __all__ = [
     "client_of",
     "message_reply",
     "parse_endpoint",
+    "usual_key_env",
 ]

@@ -11,6 +11,7 @@ edited it. Reasons to stop are given by the names of the OpenAI format, so that 
 from __future__ import annotations
 
 import json
+import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from flightschool.errors import InputError
 from flightschool.models.client import Again, ChatClient, Retries, sendable
 from flightschool.models.endpoint import (
     ANTHROPIC,
+    OPENAI,
     CallCompletion,
     Completion,
     Endpoint,
@@ -27,7 +29,7 @@ from flightschool.models.endpoint import (
 )
 from flightschool.records import Json, Message, ToolSpec
 
-__all__ = ["MessagesClient", "client_of"]
+__all__ = ["MessagesClient", "client_of", "usual_key_env"]
 
 API_VERSION = "2023-06-01"
 _OURS = frozenset({"text", "tool_use"})
@@ -43,10 +45,25 @@ _FINISH = {
 }
 
 
-def client_of(text: str, *, key_env: str, dialects: Sequence[str], retries: Retries | None = None) -> ChatClient:
+def client_of(
+    text: str,
+    *,
+    key_env: str,
+    dialects: Sequence[str] = (OPENAI, ANTHROPIC),
+    retries: Retries | None = None,
+    timeout_s: float = 60.0,
+) -> ChatClient:
     """A client for ``openai:URL#MODEL`` or ``anthropic:URL#MODEL``. Raises as ``parse_endpoint`` and ``ChatClient``."""
     endpoint = parse_endpoint(text, key_env=key_env, dialects=dialects)
-    return (MessagesClient if endpoint.dialect == ANTHROPIC else ChatClient)(endpoint, retries=retries)
+    kind = MessagesClient if endpoint.dialect == ANTHROPIC else ChatClient
+    return kind(endpoint, retries=retries, timeout_s=timeout_s)
+
+
+def usual_key_env(text: str) -> str:
+    """The variable that holds the key of an endpoint; a server on this machine wants none unless one is set."""
+    name = "ANTHROPIC_API_KEY" if text.startswith(f"{ANTHROPIC}:") else "OPENAI_API_KEY"
+    local = any(host in text for host in ("://127.0.0.1", "://localhost", "://[::1]"))
+    return "" if local and not os.environ.get(name) else name
 
 
 class MessagesClient(ChatClient):

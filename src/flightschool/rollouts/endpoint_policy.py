@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 import weakref
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from flightschool.models import (
     RefusedRequestError,
     Retries,
     client_of,
+    usual_key_env,
 )
 from flightschool.records import EndReason, Message, Task, TokenSpan, TokenUse, ToolCall, ToolSpec
 from flightschool.rollouts.dialect import MalformedCallError
@@ -58,7 +58,7 @@ class EndpointPolicy:
 
     def __init__(self, text: str, sampling: Sampling | None = None, retries: Retries | None = None) -> None:
         self.name = text
-        self._client = client_of(text, key_env=_key_env(text), dialects=(OPENAI, ANTHROPIC), retries=retries)
+        self._client = client_of(text, key_env=usual_key_env(text), retries=retries)
         self._sampling = sampling or Sampling()
         self._threads = ThreadPoolExecutor(max_workers=_MOST_REQUESTS, thread_name_prefix="endpoint")
         weakref.finalize(self, _shut, self._client, self._threads)
@@ -142,10 +142,3 @@ def _calls(answer: CallCompletion, turn: int) -> tuple[ToolCall, ...]:
             raise MalformedCallError(f"{raw.name}({raw.arguments[:200]})", "the arguments are no JSON object")
         calls.append(ToolCall(id=raw.id or f"call_{turn}_{number}", name=raw.name, arguments=arguments))
     return tuple(calls)
-
-
-def _key_env(text: str) -> str:
-    """A server on this machine's loopback wants no key unless one is set."""
-    name = "ANTHROPIC_API_KEY" if text.startswith(f"{ANTHROPIC}:") else "OPENAI_API_KEY"
-    local = any(host in text for host in ("://127.0.0.1", "://localhost", "://[::1]"))
-    return "" if local and not os.environ.get(name) else name

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from flightschool.audit.terminal import FolderAudit, Journal, audit_folders
 from flightschool.audit.terminal.examining import REPEATS
+from flightschool.audit.terminal.proposing import TIMEOUT_S, Readers, open_readers
 from flightschool.environments.terminal import TerminalTask, UnreadableTask, read_folder
 from flightschool.records import Record, Severity
 from flightschool.statistics.exact import clopper_pearson
@@ -94,7 +95,12 @@ def score_corpus(judged: Sequence[Judged]) -> CorpusScore:
 
 
 def judge_corpus(
-    folder: Path, work: Path, *, most_s: float | None = None, only: frozenset[str] = frozenset()
+    folder: Path,
+    work: Path,
+    *,
+    most_s: float | None = None,
+    only: frozenset[str] = frozenset(),
+    readers: Readers | None = None,
 ) -> tuple[list[Judged], int]:
     """Audit the tasks of a corpus; those that were audited before are taken from the journal.
 
@@ -103,6 +109,7 @@ def judge_corpus(
         work: folder for unpacked tasks, images and finished audits.
         most_s: no further task is begun after so many seconds.
         only: names of the tasks to judge; empty: all.
+        readers: models that are asked too.
 
     Returns:
         What was judged, and how many tasks are left.
@@ -129,8 +136,12 @@ def judge_corpus(
         sys.stderr.write(f"{audit.id} {audit.verdict.value} {audit.wall_s:.1f} s\n")
 
     shutil.rmtree(work / ".aside", ignore_errors=True)
-    journal = Journal(work / "audits.jsonl", f"run {REPEATS} 0")
-    audit_folders(unpacked(), images=work / "images", journal=journal, on_audit=keep)
+    mode = f"run {REPEATS} 0"
+    journal = Journal(work / "audits.jsonl", mode)
+    asked = None if readers is None else Journal(work / "audits.jsonl", f"{mode} {readers.mode}")
+    audit_folders(
+        unpacked(), images=work / "images", journal=journal, readers=readers, readers_journal=asked, on_audit=keep
+    )
     return judged, len(tasks) - len(judged)
 
 
@@ -235,11 +246,17 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("build/audit-corpus"), help="where finished audits are kept")
     parser.add_argument("--most-s", type=float, default=None, help="begin no further task after so many seconds")
     parser.add_argument("--only", default="", help="names of some tasks, with commas between: t001,t007")
+    parser.add_argument("--proposer", default="", help="a model that proposes programs: openai:URL#MODEL")
+    parser.add_argument("--checker", default="", help="a model that weighs what came of them")
+    parser.add_argument("--timeout-s", type=float, default=TIMEOUT_S, help="seconds of one request to a model")
+    parser.add_argument("--at-once", type=int, default=8, help="requests to models at a time")
     chosen = parser.parse_args()
     chosen.work = chosen.work.resolve()  # a sandbox mounts absolute paths only
     chosen.work.mkdir(parents=True, exist_ok=True)
     only = frozenset(name for name in chosen.only.split(",") if name)
-    judged, num_left = judge_corpus(chosen.folder, chosen.work, most_s=chosen.most_s, only=only)
+    models = open_readers(chosen.proposer, chosen.checker, timeout_s=chosen.timeout_s, at_once=chosen.at_once)
+    with models as readers:
+        judged, num_left = judge_corpus(chosen.folder, chosen.work, most_s=chosen.most_s, only=only, readers=readers)
     if num_left:
         sys.stderr.write(f"{len(judged)} judged, {num_left} left: run it again to go on\n")
         return 3

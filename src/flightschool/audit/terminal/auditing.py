@@ -9,15 +9,18 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from msgspec.structs import replace
+
 from flightschool.audit.terminal.examining import REPEATS, examine_folder
 from flightschool.audit.terminal.journal import Journal
 from flightschool.audit.terminal.merging import merged
+from flightschool.audit.terminal.proposing import Readers, consult
 from flightschool.audit.terminal.records import FolderAudit
 from flightschool.audit.terminal.static import StaticPass, examine_static
 from flightschool.audit.terminal.verdicts import folder_verdict
 from flightschool.environments.terminal import TerminalTask, UnreadableTask
 from flightschool.environments.terminal.trees import ImageStore
-from flightschool.errors import InfrastructureError
+from flightschool.errors import FlightschoolError, InfrastructureError
 from flightschool.records import AuditVerdict
 from flightschool.sandbox import NativeProvider, best_provider
 
@@ -41,6 +44,8 @@ def audit_folders(
     repeats: int = REPEATS,
     seed: int = 0,
     concurrency: int | None = None,
+    readers: Readers | None = None,
+    readers_journal: Journal | None = None,
     on_audit: Callable[[FolderAudit], None],
 ) -> None:
     """Audit folders in their order; each finished audit goes to the journal and to ``on_audit``.
@@ -55,6 +60,8 @@ def audit_folders(
         repeats: plays of each reference.
         seed: of all plays.
         concurrency: sandboxes at a time; one for each processor where it is None.
+        readers: models that are asked after what is run; None: none are.
+        readers_journal: the same as ``journal``, for what the readers had their say on.
 
     Raises:
         InfrastructureError: no sandbox can be made here, and ``static_only`` is not set.
@@ -67,9 +74,13 @@ def audit_folders(
             gate = asyncio.Semaphore(concurrency or os.cpu_count() or 1)
 
             async def one(task: TerminalTask | UnreadableTask) -> FolderAudit:
-                return await _audit(task, store, provider, gate, journal, read, repeats, seed)
+                audit = await _audit(task, store, provider, gate, journal, read, repeats, seed)
+                if readers is None or store is None or provider is None or isinstance(task, UnreadableTask):
+                    return audit
+                return await _consult(task, audit, store, provider, gate, readers, readers_journal, seed)
 
-            async for audit in _in_order(tasks, one):
+            at_once = SIDE_BY_SIDE if readers is None else max(SIDE_BY_SIDE, readers.at_once)
+            async for audit in _in_order(tasks, one, at_once):
                 on_audit(audit)
         finally:
             if provider is not None:
@@ -81,13 +92,14 @@ def audit_folders(
 async def _in_order(
     tasks: Iterable[TerminalTask | UnreadableTask],
     one: Callable[[TerminalTask | UnreadableTask], Coroutine[None, None, FolderAudit]],
+    at_once: int,
 ) -> AsyncIterator[FolderAudit]:
     """Results in the order of the tasks, a few under way at a time."""
     waiting: deque[asyncio.Task[FolderAudit]] = deque()
     try:
         for task in tasks:
             waiting.append(asyncio.create_task(one(task)))
-            if len(waiting) >= SIDE_BY_SIDE:
+            if len(waiting) >= at_once:
                 yield await waiting.popleft()
         while waiting:
             yield await waiting.popleft()
@@ -119,6 +131,30 @@ async def _audit(
     if journal is not None:
         journal.add(audit)
     return audit
+
+
+async def _consult(
+    task: TerminalTask,
+    audit: FolderAudit,
+    store: ImageStore,
+    provider: NativeProvider,
+    gate: asyncio.Semaphore,
+    readers: Readers,
+    journal: Journal | None,
+    seed: int,
+) -> FolderAudit:
+    """What the readers make of a finished audit. Models that do not answer leave the task unaudited, and no line."""
+    kept = journal.find(task.digest, task.id) if journal is not None else None
+    if kept is not None:
+        return kept
+    try:
+        asked = await consult(task, audit, store, provider, readers, gate=gate, seed=seed)
+    except (FlightschoolError, OSError) as error:
+        because = f"the readers could not be asked: {error}"
+        return replace(audit, verdict=folder_verdict(audit.findings, unaudited=True), unaudited_because=because)
+    if journal is not None:
+        journal.add(asked)
+    return asked
 
 
 def read_only_audit(task: TerminalTask, read: ReadPass | None = None) -> FolderAudit:

@@ -59,3 +59,5 @@ class FolderAudit(Record, frozen=True, kw_only=True):
     """Attacks that were not played since they cannot matter here: their name, and why."""
     notes: tuple[str, ...] = ()
     """What accuses no one: variants that turned out to be the same work, conditions that could not be tried."""
+    readers: str = ""
+    """The models that proposed programs and weighed findings; empty: none was asked."""

@@ -1,0 +1,118 @@
+"""From what was run and what the checker says of it to a finding, or to none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from flightschool.audit.terminal.examination import Play
+from flightschool.audit.terminal.proposing.answers import Opinion, Proposal, Source
+from flightschool.audit.terminal.records import FlawFinding
+from flightschool.audit.terminal.trial import finding
+from flightschool.records import AuditVerdict, Severity
+
+__all__ = ["is_surprising", "of_meaning", "of_opinion", "of_source", "reweighed", "reweighed_source"]
+
+JUDGED: Final = 0.9
+"""Confidence of what was executed and whose meaning a model judged."""
+_MEANS: Final = frozenset(
+    {
+        *("copied-input", "constant-answer", "presence-only", "visible-cases", "loose-tolerance", "superset-answer"),
+        *("empty-criteria", "mutant-passes", "not-a-number", "reread-input"),
+        *("answer-in-view", "cross-step-leak", "future-history", "answer-in-prompt", "build-residue"),
+        *("over-strict-text", "float-equality", "one-of-many", "order-sensitive", "wrong-truth"),
+        *("unasked-requirement", "strict-whitespace", "extra-files-refused"),
+    }
+)
+_WRONG: Final = ("hollow", "flawed")
+_TRIFLES: Final = frozenset({"strict-whitespace"})
+"""Line ends and empty lines: right all the same, yet so rarely forgiven that it would bar nearly every task."""
+_UNSURE: Final = "; the checker is not sure that it is"
+
+
+def of_meaning(findings: Sequence[FlawFinding]) -> list[FlawFinding]:
+    """Findings that stand or fall with what the instruction means: those that bar first, one for each program."""
+    chosen = [one for one in findings if one.confirmed and one.script and not one.user and one.flaw in _MEANS]
+    chosen.sort(key=lambda one: one.severity is not Severity.BARRING)
+    return list({one.script: one for one in reversed(chosen)}.values())[::-1]
+
+
+def is_surprising(proposal: Proposal, play: Play) -> bool:
+    """Whether the tests' verdict speaks against the task, if the proposal is what it claims to be."""
+    if proposal.kind == "right":
+        return play.reward is not None and not play.passes
+    return play.passes
+
+
+def of_opinion(proposal: Proposal, play: Play, opinion: Opinion) -> FlawFinding | None:
+    """The finding of right work that was refused, or of wrong work that was rewarded; None: there is none.
+
+    No tests are complete: a wrong detail that passes warns. It bars what spares the work, since that is learned.
+    """
+    return _of_right(proposal, play, opinion) if proposal.kind == "right" else _of_wrong(proposal, play, opinion)
+
+
+def _of_right(proposal: Proposal, play: Play, opinion: Opinion) -> FlawFinding | None:
+    if opinion.candidate not in ("right", "unclear"):
+        return None
+    flaw = "wrong-truth" if opinion.reference in _WRONG and opinion.candidate == "right" else proposal.flaw
+    doubt = "" if opinion.candidate == "right" else _UNSURE
+    if not doubt and flaw in _TRIFLES:
+        doubt = "; what means nothing, few tests forgive"
+    return _made(flaw, f"right work is refused: {proposal.what}", play, proposal.program, doubt, opinion.why)
+
+
+def _of_wrong(proposal: Proposal, play: Play, opinion: Opinion) -> FlawFinding | None:
+    if opinion.candidate == "right":
+        return None
+    doubt = {"hollow": "", "flawed": "; the work was essentially done"}.get(opinion.candidate, _UNSURE)
+    if opinion.reference == "hollow":
+        doubt = "; the solution's own work was called no better"
+    return _made(proposal.flaw, f"wrong work passes: {proposal.what}", play, proposal.program, doubt, opinion.why)
+
+
+def of_source(proposal: Proposal, play: Play, source: Source, why: str) -> FlawFinding | None:
+    """The finding of an answer that was taken from somewhere; None: the program works."""
+    if source == "works":
+        return None
+    doubt = "" if source == "reads" else _UNSURE
+    return _made(proposal.flaw, f"the answer can be read: {proposal.what}", play, proposal.program, doubt, why)
+
+
+def _made(flaw: str, what: str, play: Play, program: str, doubt: str, why: str) -> FlawFinding:
+    severity = Severity.WARNING if doubt else Severity.BARRING
+    found = finding(flaw, what + doubt, play, program, severity=severity)
+    return replace(found, confidence=0.5 if doubt else JUDGED, observed=_with_why(found.observed, why))
+
+
+def reweighed(found: FlawFinding, opinion: Opinion) -> FlawFinding:
+    """A finding of the mechanical probes after the checker looked at what its program left."""
+    said = opinion.candidate
+    if found.accuses is AuditVerdict.REFUSES_CORRECT_WORK:
+        agrees = None if said == "unclear" or (said == "right" and found.flaw in _TRIFLES) else said == "right"
+    else:
+        agrees = {"right": False, "hollow": True}.get(said)
+    if agrees is None:
+        return replace(found, observed=_with_why(found.observed, f"{said}: {opinion.why}"))
+    return _weigh(found, agrees, opinion.why)
+
+
+def reweighed_source(found: FlawFinding, source: Source, why: str) -> FlawFinding:
+    """The same of a leak."""
+    if source == "unclear":
+        return replace(found, observed=_with_why(found.observed, f"unclear: {why}"))
+    return _weigh(found, source == "reads", why)
+
+
+def _weigh(found: FlawFinding, agrees: bool, why: str) -> FlawFinding:
+    severity = Severity.BARRING if agrees else Severity.WARNING
+    said = why if agrees else f"it is not so: {why}"
+    return replace(
+        found, severity=severity, confidence=JUDGED if agrees else 0.3, observed=_with_why(found.observed, said)
+    )
+
+
+def _with_why(observed: str, why: str) -> str:
+    return f"{observed[:1000]}; the checker: {why}"
