@@ -24,7 +24,7 @@ __all__ = [
 
 SaidT = TypeVar("SaidT", "_Opinion", "_Source")
 ProposalKind = Literal["right", "wrong", "leak"]
-Judgement = Literal["right", "hollow", "flawed", "unclear"]
+Judgement = Literal["right", "contrived", "hollow", "flawed", "unclear"]
 Source = Literal["reads", "works", "unclear"]
 
 MOST_PROPOSALS: Final = 12
@@ -60,7 +60,8 @@ class Proposal(Record, frozen=True, kw_only=True):
 class Opinion(Record, frozen=True, kw_only=True):
     """What a checker says of two end states that it was shown under letters.
 
-    ``hollow``: wrong, and to be had without the work or a substantial part of it; ``flawed``: wrong in a detail.
+    ``contrived``: right by the letter, in a form that no honest worker would leave; ``hollow``: wrong, and to be had
+    without the work or a substantial part of it; ``flawed``: wrong in a detail.
     """
 
     reference: Judgement

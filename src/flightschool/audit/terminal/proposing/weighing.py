@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from flightschool.audit.terminal.examination import Play
 from flightschool.audit.terminal.proposing.answers import Opinion, Proposal, Source
 from flightschool.audit.terminal.records import FlawFinding
-from flightschool.audit.terminal.trial import finding
+from flightschool.audit.terminal.trial import HANGS, finding
 from flightschool.records import AuditVerdict, Severity
 
 __all__ = ["is_surprising", "of_meaning", "of_opinion", "of_source", "reweighed", "reweighed_source"]
@@ -42,7 +42,7 @@ def of_meaning(findings: Sequence[FlawFinding]) -> list[FlawFinding]:
 def is_surprising(proposal: Proposal, play: Play) -> bool:
     """Whether the tests' verdict speaks against the task, if the proposal is what it claims to be."""
     if proposal.kind == "right":
-        return play.reward is not None and not play.passes
+        return not play.passes and HANGS not in play.problem
     return play.passes
 
 
@@ -55,17 +55,17 @@ def of_opinion(proposal: Proposal, play: Play, opinion: Opinion) -> FlawFinding 
 
 
 def _of_right(proposal: Proposal, play: Play, opinion: Opinion) -> FlawFinding | None:
-    if opinion.candidate not in ("right", "unclear"):
+    if opinion.candidate in _WRONG:
         return None
     flaw = "wrong-truth" if opinion.reference in _WRONG and opinion.candidate == "right" else proposal.flaw
-    doubt = "" if opinion.candidate == "right" else _UNSURE
+    doubt = {"right": "", "contrived": "; no honest worker would leave it so"}.get(opinion.candidate, _UNSURE)
     if not doubt and flaw in _TRIFLES:
         doubt = "; what means nothing, few tests forgive"
     return _made(flaw, f"right work is refused: {proposal.what}", play, proposal.program, doubt, opinion.why)
 
 
 def _of_wrong(proposal: Proposal, play: Play, opinion: Opinion) -> FlawFinding | None:
-    if opinion.candidate == "right":
+    if opinion.candidate in ("right", "contrived"):
         return None
     doubt = {"hollow": "", "flawed": "; the work was essentially done"}.get(opinion.candidate, _UNSURE)
     if opinion.reference == "hollow":
@@ -93,7 +93,7 @@ def reweighed(found: FlawFinding, opinion: Opinion) -> FlawFinding:
     if found.accuses is AuditVerdict.REFUSES_CORRECT_WORK:
         agrees = None if said == "unclear" or (said == "right" and found.flaw in _TRIFLES) else said == "right"
     else:
-        agrees = {"right": False, "hollow": True}.get(said)
+        agrees = {"right": False, "contrived": False, "hollow": True}.get(said)
     if agrees is None:
         return replace(found, observed=_with_why(found.observed, f"{said}: {opinion.why}"))
     return _weigh(found, agrees, opinion.why)

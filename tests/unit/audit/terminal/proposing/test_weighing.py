@@ -17,10 +17,11 @@ from flightschool.audit.terminal.proposing.weighing import (
     reweighed_source,
 )
 from flightschool.audit.terminal.records import FlawFinding
-from flightschool.audit.terminal.trial import finding
+from flightschool.audit.terminal.trial import HANGS, finding
 from flightschool.records import Severity
 
 PASSED, FAILED, NO_VERDICT = Play(reward=1.0), Play(reward=0.0), Play(reward=None, problem="no file")
+HELD_UP = Play(reward=None, problem=f"it {HANGS} 15 s")
 
 
 def proposed(kind: Literal["right", "wrong", "leak"], flaw: str) -> Proposal:
@@ -33,7 +34,9 @@ def opinion(candidate: Judgement, reference: Judgement = "right") -> Opinion:
 
 def test_only_what_the_tests_judge_otherwise_than_claimed_is_weighed() -> None:
     right, wrong = proposed("right", "one-of-many"), proposed("wrong", "mutant-passes")
-    assert [is_surprising(right, play) for play in (PASSED, FAILED, NO_VERDICT)] == [False, True, False]
+    assert [is_surprising(right, play) for play in (PASSED, FAILED, NO_VERDICT, HELD_UP)] == [
+        *(False, True, True, False)
+    ]
     assert [is_surprising(wrong, play) for play in (PASSED, FAILED, NO_VERDICT)] == [True, False, False]
 
 
@@ -44,6 +47,7 @@ def test_only_what_the_tests_judge_otherwise_than_claimed_is_weighed() -> None:
         ("right", "right", "flawed", ("wrong-truth", Severity.BARRING)),
         ("right", "right", "hollow", ("wrong-truth", Severity.BARRING)),
         ("right", "unclear", "right", ("one-of-many", Severity.WARNING)),
+        ("right", "contrived", "right", ("one-of-many", Severity.WARNING)),
         ("right", "flawed", "right", None),
         ("right", "hollow", "right", None),
         ("wrong", "hollow", "right", ("mutant-passes", Severity.BARRING)),
@@ -52,6 +56,7 @@ def test_only_what_the_tests_judge_otherwise_than_claimed_is_weighed() -> None:
         ("wrong", "flawed", "right", ("mutant-passes", Severity.WARNING)),  # no tests are complete
         ("wrong", "unclear", "right", ("mutant-passes", Severity.WARNING)),
         ("wrong", "right", "right", None),
+        ("wrong", "contrived", "right", None),
     ],
 )
 def test_opinions(kind: Any, candidate: Judgement, reference: Judgement, expected: Any) -> None:
@@ -89,11 +94,11 @@ def test_a_doubt_is_raised_and_an_accusation_is_dropped_only_on_a_clear_word() -
     doubt = found_by_probe("over-strict-text", Severity.WARNING)
     sure = found_by_probe("mutant-passes")
     trifle = found_by_probe("strict-whitespace", Severity.WARNING)
-    words: tuple[Judgement, ...] = ("right", "hollow", "flawed", "unclear")
+    words: tuple[Judgement, ...] = ("right", "contrived", "hollow", "flawed", "unclear")
     bars, warns = Severity.BARRING, Severity.WARNING
-    assert [reweighed(doubt, opinion(word)).severity for word in words] == [bars, warns, warns, warns]
-    assert [reweighed(trifle, opinion(word)).severity for word in words] == [warns] * 4
-    assert [reweighed(sure, opinion(word)).severity for word in words] == [warns, bars, bars, bars]
+    assert [reweighed(doubt, opinion(word)).severity for word in words] == [bars, warns, warns, warns, warns]
+    assert [reweighed(trifle, opinion(word)).severity for word in words] == [warns] * 5
+    assert [reweighed(sure, opinion(word)).severity for word in words] == [warns, warns, bars, bars, bars]
     leak = found_by_probe("answer-in-view")
     assert [reweighed_source(leak, word, "").severity for word in ("reads", "works", "unclear")] == [
         Severity.BARRING,
