@@ -13,7 +13,7 @@ from typing import Final
 
 from flightschool.audit.terminal.scripting import by_stage, put, removed
 from flightschool.audit.terminal.shipped import language_of
-from flightschool.audit.terminal.surface import Surface, mentions
+from flightschool.audit.terminal.surface import Surface, mentions, speaks_of
 from flightschool.environments.terminal.end_state import EndState
 from flightschool.sandbox.written import Written, WrittenKind
 
@@ -170,7 +170,7 @@ def _output(entry: Written, stage: str, before: bytes | None, surface: Surface) 
         language=language,
         before=before,
         named=surface.is_named(entry.path),
-        graded=mentions(surface.grader_text, entry.path),
+        graded=speaks_of(surface.grader_text, entry.path),
     )
 
 

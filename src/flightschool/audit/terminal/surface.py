@@ -18,7 +18,7 @@ from flightschool.environments.terminal.end_state import beneath
 from flightschool.environments.terminal.trees import Image, Tree
 from flightschool.errors import InputError
 
-__all__ = ["Surface", "fits_pattern", "look_at", "mentions"]
+__all__ = ["Surface", "fits_pattern", "look_at", "mentions", "speaks_of"]
 
 _ABSOLUTE: Final = re.compile(r"(?<![\w.$}~-])/(?:[\w.+@~-]+/)*[\w.+@~-]+/?")
 _RELATIVE: Final = re.compile(
@@ -42,6 +42,10 @@ _SHELL_KEYWORDS: Final = (
 _SHELL_WORDS: Final = frozenset(_SHELL_KEYWORDS.split())
 _OTHERS: Final = "node ruby perl php Rscript lua julia deno bun java go cargo make npm npx"
 _OTHER_LANGUAGES: Final = frozenset(_OTHERS.split())
+
+
+SCRATCH: Final = ("/tmp/", "/var/tmp/")
+"""Where a program leaves what nobody asked for."""
 
 
 class Surface:
@@ -175,8 +179,11 @@ class Surface:
         return tuple(place for place in dict.fromkeys(places) if not self._is_off(place))
 
     def is_named(self, path: str) -> bool:
-        """Whether the instruction speaks of a path: in full, by its name, or by a folder above below the workdir."""
-        if mentions(self.instruction, path) or fits_pattern(self.instruction, path):
+        """Whether the instruction speaks of a path: in full, by its name, or by a folder above below the workdir.
+
+        What lies in a scratch folder is spoken of in full only: a solution's own ``/tmp/plan.py`` is no *plan*.
+        """
+        if speaks_of(self.instruction, path) or fits_pattern(self.instruction, path):
             return True
         folder = posixpath.dirname(path)
         while folder.count("/") >= 2 and folder != self.image.workdir:
@@ -191,6 +198,11 @@ def fits_pattern(text: str, path: str) -> bool:
     name = posixpath.basename(path)
     found = (posixpath.basename(one.rstrip(".,;:)")) for one in _PATTERN.findall(text))
     return any(len(one.replace("*", "")) > 1 and fnmatch.fnmatchcase(name, one) for one in found)
+
+
+def speaks_of(text: str, path: str) -> bool:
+    """Whether a text speaks of a path; of one in a scratch folder, in full."""
+    return mentions(text, path) and (path in text or not path.startswith(SCRATCH))
 
 
 def mentions(text: str, path: str) -> bool:

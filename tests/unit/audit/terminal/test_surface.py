@@ -8,7 +8,7 @@ import pytest
 
 from flightschool.audit.terminal.outputs import guessed_work, work_of
 from flightschool.audit.terminal.shipped import language_of
-from flightschool.audit.terminal.surface import Surface, look_at, mentions
+from flightschool.audit.terminal.surface import Surface, look_at, mentions, speaks_of
 from flightschool.environments.terminal import read_folder
 from flightschool.environments.terminal.end_state import EndState
 from flightschool.environments.terminal.trees import Account, Image, Substitution, Tree
@@ -121,3 +121,14 @@ def test_languages() -> None:
     assert language_of("/a/run", b"\x7fELF") == "binary"
     assert language_of("/a/run", b"echo", 0o755) == "shell"
     assert language_of("/a/rows.csv", b"a,b", 0o644) == ""
+
+
+def test_a_solution_s_own_scripts_in_scratch_folders_are_no_part_of_the_work(surface: Surface) -> None:
+    surface.instruction = "Write the plan of the day to /app/out.json; /tmp/day.txt holds the hours."
+    names = ("/app/out.json", "/tmp/plan.py", "/tmp/day.txt")
+    entries = tuple(Written(path=name, kind=WrittenKind.FILE, data=b"1\n") for name in names)
+    work = work_of(surface, [EndState(entries=entries)])
+    assert [one.path for one in work.outputs] == ["/app/out.json", "/tmp/day.txt"]
+    assert speaks_of("the plan", "/app/plan.py")
+    assert not speaks_of("the plan", "/tmp/plan.py")
+    assert speaks_of("see /tmp/plan.py", "/tmp/plan.py")
