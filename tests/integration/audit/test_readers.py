@@ -111,7 +111,7 @@ def test_right_work_that_was_refused_needs_claim_run_and_agreement(places: Path)
     assert "by the amounts" in found["evidence"]["observed"]
     assert "printf 'cat" in found["evidence"]["script"]
     assert row["readers"] == "proposer reader, checker reader"
-    assert models.asked == ["opinion", "first", "opinion"], "of a doubt of the first stage, then of a surprise"
+    assert models.asked == ["first", "opinion"], "the wrong program was refused, as it should be: nobody is asked"
 
     again = Models("", fair)
     _, kept = told(places, again)

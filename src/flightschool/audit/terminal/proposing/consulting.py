@@ -6,8 +6,8 @@ The programs are run and graded as any policy's work. Only where the tests' verd
 who sees instruction, inputs and the two end states under letters, and neither the tests nor which state is the
 solution's. An accusation needs all three: the program's claim, its execution, the checker's agreement.
 
-Findings of the first stage that hang on meaning are shown to the checker first: it may drop them to warnings, or raise
-a doubt to an accusation. A task that is still accused is not read further; it cannot train as it is.
+Accusations of the first stage that hang on meaning are shown to the checker first, who may drop them to warnings. A
+task that is still accused is not read further; it cannot train as it is.
 """
 
 from __future__ import annotations

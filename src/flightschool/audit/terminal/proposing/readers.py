@@ -32,6 +32,8 @@ from flightschool.models import ChatModel, client_of, usual_key_env
 __all__ = ["TIMEOUT_S", "Readers", "open_readers"]
 
 AnswerT = TypeVar("AnswerT")
+RULES: Final = 2
+"""Raised when what becomes of opinions changes."""
 TRIES: Final = 3
 TIMEOUT_S: Final = 600.0
 """Seconds of one request: a model that thinks takes minutes."""
@@ -59,7 +61,7 @@ class Readers:
     @property
     def mode(self) -> str:
         """What an audit by these readers depends on."""
-        return f"readers {PROMPT_VERSION} {self.name}"
+        return f"readers {PROMPT_VERSION}.{RULES} {self.name}"
 
     def __enter__(self) -> Self:
         return self

@@ -33,10 +33,9 @@ _UNSURE: Final = "; the checker is not sure that it is"
 
 
 def of_meaning(findings: Sequence[FlawFinding]) -> list[FlawFinding]:
-    """Findings that stand or fall with what the instruction means: those that bar first, one for each program."""
-    chosen = [one for one in findings if one.confirmed and one.script and not one.user and one.flaw in _MEANS]
-    chosen.sort(key=lambda one: one.severity is not Severity.BARRING)
-    return list({one.script: one for one in reversed(chosen)}.values())[::-1]
+    """Accusations that stand or fall with what the instruction means, one for each program."""
+    chosen = [one for one in findings if one.severity is Severity.BARRING and one.confirmed and one.script]
+    return list({one.script: one for one in reversed(chosen) if one.flaw in _MEANS and not one.user}.values())[::-1]
 
 
 def is_surprising(proposal: Proposal, play: Play) -> bool:
@@ -88,30 +87,25 @@ def _made(flaw: str, what: str, play: Play, program: str, doubt: str, why: str) 
 
 
 def reweighed(found: FlawFinding, opinion: Opinion) -> FlawFinding:
-    """A finding of the mechanical probes after the checker looked at what its program left."""
-    said = opinion.candidate
-    if found.accuses is AuditVerdict.REFUSES_CORRECT_WORK:
-        agrees = None if said == "unclear" or (said == "right" and found.flaw in _TRIFLES) else said == "right"
-    else:
-        agrees = {"right": False, "contrived": False, "hollow": True}.get(said)
-    if agrees is None:
-        return replace(found, observed=_with_why(found.observed, f"{said}: {opinion.why}"))
-    return _weigh(found, agrees, opinion.why)
+    """An accusation of the mechanical probes after the checker looked at what its program left.
+
+    It falls if the refused work is wrong or contrived, or the rewarded work right; *unclear* leaves it as it is.
+    """
+    refuses = found.accuses is AuditVerdict.REFUSES_CORRECT_WORK
+    falls = opinion.candidate in (("contrived", *_WRONG) if refuses else ("right", "contrived"))
+    return _weigh(found, falls, f"{opinion.candidate}: {opinion.why}")
 
 
 def reweighed_source(found: FlawFinding, source: Source, why: str) -> FlawFinding:
-    """The same of a leak."""
-    if source == "unclear":
-        return replace(found, observed=_with_why(found.observed, f"unclear: {why}"))
-    return _weigh(found, source == "reads", why)
+    """The same of a leak: it falls if the program works."""
+    return _weigh(found, source == "works", f"{source}: {why}")
 
 
-def _weigh(found: FlawFinding, agrees: bool, why: str) -> FlawFinding:
-    severity = Severity.BARRING if agrees else Severity.WARNING
-    said = why if agrees else f"it is not so: {why}"
-    return replace(
-        found, severity=severity, confidence=JUDGED if agrees else 0.3, observed=_with_why(found.observed, said)
-    )
+def _weigh(found: FlawFinding, falls: bool, said: str) -> FlawFinding:
+    observed = _with_why(found.observed, said)
+    if falls:
+        return replace(found, severity=Severity.WARNING, confidence=0.3, observed=observed)
+    return replace(found, observed=observed)
 
 
 def _with_why(observed: str, why: str) -> str:

@@ -90,27 +90,22 @@ def found_by_probe(flaw: str, severity: Severity = Severity.BARRING, body: str =
     return finding(flaw, "it is so", PASSED, body, severity=severity, user=user)
 
 
-def test_a_doubt_is_raised_and_an_accusation_is_dropped_only_on_a_clear_word() -> None:
-    doubt = found_by_probe("over-strict-text", Severity.WARNING)
-    sure = found_by_probe("mutant-passes")
-    trifle = found_by_probe("strict-whitespace", Severity.WARNING)
+def test_an_accusation_falls_only_on_a_clear_word() -> None:
+    refused, passed = found_by_probe("over-strict-text"), found_by_probe("mutant-passes")
     words: tuple[Judgement, ...] = ("right", "contrived", "hollow", "flawed", "unclear")
     bars, warns = Severity.BARRING, Severity.WARNING
-    assert [reweighed(doubt, opinion(word)).severity for word in words] == [bars, warns, warns, warns, warns]
-    assert [reweighed(trifle, opinion(word)).severity for word in words] == [warns] * 5
-    assert [reweighed(sure, opinion(word)).severity for word in words] == [warns, warns, bars, bars, bars]
+    assert [reweighed(refused, opinion(word)).severity for word in words] == [bars, warns, warns, warns, bars]
+    assert [reweighed(passed, opinion(word)).severity for word in words] == [warns, warns, bars, bars, bars]
     leak = found_by_probe("answer-in-view")
-    assert [reweighed_source(leak, word, "").severity for word in ("reads", "works", "unclear")] == [
-        Severity.BARRING,
-        Severity.WARNING,
-        Severity.BARRING,
-    ]
+    assert [reweighed_source(leak, word, "").severity for word in ("reads", "works", "unclear")] == [bars, warns, bars]
+    assert "the checker: flawed: by the words" in reweighed(refused, opinion("flawed")).observed
 
 
-def test_only_findings_of_meaning_are_shown_to_the_checker_each_program_once() -> None:
+def test_only_accusations_of_meaning_are_shown_to_the_checker_each_program_once() -> None:
     forged = found_by_probe("reward-file-forging")
     as_root = found_by_probe("mutant-passes", user="root")
     read_only = finding("answer-in-view", "it was read")
     doubt = found_by_probe("order-sensitive", Severity.WARNING, "sort")
     sure, same = found_by_probe("mutant-passes", body="echo"), found_by_probe("loose-tolerance", body="echo")
-    assert of_meaning([forged, as_root, read_only, doubt, sure, same]) == [sure, doubt]
+    other = found_by_probe("superset-answer", body="cat")
+    assert of_meaning([forged, as_root, read_only, doubt, sure, same, other]) == [sure, other]
