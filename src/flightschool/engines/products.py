@@ -3,8 +3,8 @@
 torch itself multiplies by MKL there. What oneDNN does better depends on who multiplies:
 
 - An *engine* meets few rows and the same weights for a thousand passes. ``Packed`` keeps a second copy of a weight,
-  laid out as the kernel reads it: 1.6 to 2 times as fast at 32 rows, 2 to 3 times at eight, for the memory of the
-  copy. It is made again whenever the weight has changed.
+  laid out as the kernel reads it: 1.4 to 2.3 times as fast at 32 rows, 1.9 to 3.6 times at eight, for the memory
+  of the copy. It is made again whenever the weight has changed.
 - A *trainer* meets a thousand rows and new weights at every step. ``InPlace`` multiplies by oneDNN forward and towards
   the input, and adds the gradient of the weight to ``weight.grad`` within the product (MKL, which is the faster one
   there): autograd would make it apart, in fresh pages, and add it afterwards.
