@@ -32,6 +32,7 @@ from flightschool.engines.folders import LoadedModel
 from flightschool.engines.grammar import GrammarBook, GrammarWalk
 from flightschool.engines.grammar_text import grammar_support
 from flightschool.engines.kv_cache import KvSlots, PrefixPool, Session
+from flightschool.engines.products import pack
 from flightschool.engines.requests import check_state, drawing
 from flightschool.engines.sampling import restrict, sample
 from flightschool.engines.scheduler import Counters, Job, Plan, Scheduler, keep_routes
@@ -102,6 +103,7 @@ class TorchEngine(EngineBase):
         )
         self.between_steps = between_steps
         self._model = loaded.model
+        pack(self._model)
         self._book = GrammarBook(loaded.tokenizer, loaded.config.vocab)
         self._task: asyncio.Task[None] | None = None
         self._count = Counters()
@@ -199,6 +201,7 @@ class TorchEngine(EngineBase):
         """
         if state is not None:
             self._copy(state)
+        pack(self._model)
         if not self._is_successor(version):
             self._orphan_sessions()
         self._scheduler.weights_changed(keep_cache)

@@ -27,6 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from flightschool.engines.architecture import TransformerConfig
 from flightschool.engines.experts import Experts, Routing
+from flightschool.engines.products import InPlace
 from flightschool.errors import InputError
 
 __all__ = ["Attention", "CausalAttention", "Transformer", "TransformerConfig"]
@@ -90,10 +91,18 @@ class RMSNorm(nn.Module):
 
 
 class Product(Protocol):
-    """Stands in for a layer's own product with its weight (see ``training.lora``)."""
+    """Stands in for a layer's own product with its weight (see ``products`` and ``training.lora``)."""
 
     def __call__(self, x_NI: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """``[N, I]`` → ``[N, O]``."""
+        ...
+
+
+class Lookup(Protocol):
+    """Stands in for an embedding's own look-up (see ``products``)."""
+
+    def rows(self, tokens_N: Tensor, weight: Tensor) -> Tensor:
+        """``[N]`` → ``[N, D]``."""
         ...
 
 
@@ -114,6 +123,12 @@ class Linear(nn.Linear):
 
 class Embedding(nn.Embedding):
     """Like ``Linear``: not drawn at random when it is only a shape."""
+
+    adapter: Lookup | None = None
+
+    def forward(self, tokens_N: Tensor) -> Tensor:
+        """Rows of the tokens."""
+        return super().forward(tokens_N) if self.adapter is None else self.adapter.rows(tokens_N, self.weight)
 
     def reset_parameters(self) -> None:
         """Draw the parameters unless they are on the meta device."""
@@ -198,8 +213,11 @@ class Mlp(nn.Module):
     def forward(self, x_ND: Tensor) -> Tensor:
         """``[N, D]`` in and out."""
         gate_NI, up_NI = self.gate_proj(x_ND), self.up_proj(x_ND)
-        if torch.is_grad_enabled() and self.down_proj.adapter is None:
-            return gated_down(gate_NI, up_NI, self.down_proj.weight)
+        if torch.is_grad_enabled():
+            if self.down_proj.adapter is None:
+                return gated_down(gate_NI, up_NI, self.down_proj.weight)
+            if isinstance(self.down_proj.adapter, InPlace):
+                return self.down_proj.adapter.gated_down(gate_NI, up_NI, self.down_proj.weight)
         return self.down_proj(F.silu(gate_NI) * up_NI)  # type: ignore[no-any-return]
 
 
@@ -248,6 +266,8 @@ class Transformer(nn.Module):
         self.config = config
         self.model = Body(config)
         self.lm_head = None if config.tied_embeddings else Linear(config.hidden, config.vocab, bias=False)
+        self.output: Product | None = None
+        """What stands in for the product with the output head's weight."""
         self.checkpointing = False
         """Whether layers keep nothing for the backward pass and are computed again in it."""
         # Not a buffer: it must stay float32 when the module is cast, and real when it is built on the meta device.
@@ -276,8 +296,17 @@ class Transformer(nn.Module):
 
     def logits(self, hidden_MD: Tensor) -> Tensor:
         """Logits ``[M, V]`` of hidden states; give it only the positions that need them, for the head is large."""
-        weight = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
-        return F.linear(hidden_MD, weight)
+        weight = self.output_weight
+        return F.linear(hidden_MD, weight) if self.output is None else self.output(hidden_MD, weight, None)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """Weight of the output head, ``[V, D]``; that of the embedding where the two are tied."""
+        return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
+
+    def linear_layers(self) -> list[Linear]:
+        """The linear layers below the output head, in order."""
+        return [module for module in self.model.modules() if isinstance(module, Linear)]
 
     def initialise(self, seed: int, std: float = 0.02) -> Transformer:
         """Draw all matrices from a normal distribution, set norms to 1 and biases to 0; returns itself."""

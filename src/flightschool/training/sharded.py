@@ -74,6 +74,7 @@ class RankTrainer(TorchTrainer):
     """
 
     _fused = False
+    _in_place = False
 
     def __init__(self, spec: TrainerSpec) -> None:
         self._rank, self._world = dist.get_rank(), dist.get_world_size()

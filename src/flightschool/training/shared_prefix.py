@@ -1,9 +1,9 @@
 """Attention over a pack: every segment sees itself causally and the segments above it, with gradients into both.
 
 A prompt that eight members share is computed once, forward and backward; its keys and values are read by all eight,
-and their gradients meet in it. Segments of equal depth are padded into one batch: queries ``[B, T]``, keys and values
-``[B, C + T]`` gathered by index from the flat pack, ``C`` the longest path above. Only the small attention tensors are
-ever padded; all linear layers run on the flat tokens.
+and their gradients meet in it. Segments of equal depth and similar length are padded into one batch: queries
+``[B, T]``, keys and values ``[B, C + T]`` gathered by index from the flat pack, ``C`` the longest path above. Only the
+small attention tensors are ever padded; all linear layers run on the flat tokens.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from torch import Tensor
 from flightschool.training.packing import Pack, Segment
 
 __all__ = ["SharedPrefixAttention"]
+
+_LEAST_SHARE = 0.9
+"""Of the longest segment's length: shorter ones are not padded to it."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class SharedPrefixAttention:
     """
 
     def __init__(self, pack: Pack, device: torch.device | str = "cpu") -> None:
-        self._buckets = [_bucket(pack, segments, device) for segments in _by_depth(pack)]
+        self._buckets = [_bucket(pack, segments, device) for depth in _by_depth(pack) for segments in _by_length(depth)]
         self._order_N = _flat_order(pack, self._buckets).to(device)
 
     def __call__(self, layer: int, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
@@ -82,6 +85,21 @@ def _by_depth(pack: Pack) -> Iterator[list[Segment]]:
             depths.setdefault(len(segment.parents), []).append(segment)
     for depth in sorted(depths):
         yield depths[depth]
+
+
+def _by_length(segments: list[Segment]) -> Iterator[list[Segment]]:
+    """Segments that are padded together, longest first.
+
+    Work grows with the padded area, and episodes of several turns differ tenfold in length; one more call in a layer
+    costs no more than some thousand pairs of tokens.
+    """
+    batch: list[Segment] = []
+    for segment in sorted(segments, key=lambda segment: -segment.length):
+        if batch and segment.length < _LEAST_SHARE * batch[0].length:
+            yield batch
+            batch = []
+        batch.append(segment)
+    yield batch
 
 
 def _bucket(pack: Pack, segments: list[Segment], device: torch.device | str) -> _Bucket:

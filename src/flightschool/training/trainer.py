@@ -25,6 +25,7 @@ from flightschool.engines import Transformer
 from flightschool.engines.experts import ReplayedRouting
 from flightschool.engines.folders import LoadedModel, load_model, read_state, save_model
 from flightschool.engines.grammar import GrammarBook
+from flightschool.engines.products import accumulate_in_place
 from flightschool.records import WeightsVersion
 from flightschool.rollouts.routes import routes_of
 from flightschool.training.algorithms import algorithm_of
@@ -37,7 +38,7 @@ from flightschool.training.publication import make_sink
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.shared_prefix import SharedPrefixAttention
 from flightschool.training.staleness import check_bound, check_fresh
-from flightschool.training.weights import Weights, make_weights
+from flightschool.training.weights import PlainWeights, Weights, make_weights
 
 __all__ = ["TorchTrainer", "trained_names", "warmed_up", "write_checkpoint"]
 
@@ -57,6 +58,8 @@ class TorchTrainer:
 
     _fused = True
     """Whether the optimizer's step is one kernel."""
+    _in_place = True
+    """Whether the backward pass may add to gradients itself (see ``engines.products``)."""
 
     def __init__(self, spec: TrainerSpec) -> None:
         self.settings = TrainingSettings.model_validate_json(spec.settings)
@@ -72,6 +75,8 @@ class TorchTrainer:
         self._book = GrammarBook(self._loaded.tokenizer, self._loaded.config.vocab)
         self._parameters = dict(self.model.named_parameters())
         self._weights = self._make_weights()
+        if self._in_place and isinstance(self._weights, PlainWeights):
+            accumulate_in_place(self.model)
         self._optimizer = torch.optim.AdamW(
             self._weights.trained, lr=self.settings.learning_rate, weight_decay=0.0, fused=self._fused
         )

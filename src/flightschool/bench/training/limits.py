@@ -1,8 +1,9 @@
 """What this machine can do at a model's shapes: memory bandwidth, matrix products, and bounds made of them.
 
 All products are made with the model's own weights, layer after layer, so that they come from memory as they do in a
-real pass. Least time of several rounds counts: other work only ever adds to it. Shape letters as in
-``engines.transformer``; ``P`` parameters.
+real pass, and by the fastest kernel at hand: torch's own, or oneDNN with packed weights where there is one. (Torch's
+own alone would be no limit: an engine that multiplies by oneDNN is faster.) Least time of several rounds counts: other
+work only ever adds to it. Shape letters as in ``engines.transformer``; ``P`` parameters.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flightschool.bench.training.workload import StepFigures
 from flightschool.records import Record
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from flightschool.engines import Transformer
 
 __all__ = ["Limits", "best_s", "bound_tokens_per_s", "measure_limits"]
 
 ROWS = (1, 32, 512)
 _PEAK_ROWS = 2048
+_PEAK_REPEATS = 8
 BATCH = 32
 """Rows of a full decode pass."""
 _BYTES = 4
@@ -34,7 +39,9 @@ class Limits(Record, frozen=True, kw_only=True):
     bandwidth_gb_s: float
     """Best of copying, summing, and the dot product of two streams, in 10^9 bytes a second."""
     peak_gflops: float
-    """Best product of ``M`` = 2048 rows with any matrix of the body."""
+    """Best product of ``M`` = 2048 rows with any matrix of the body, by the fastest kernel."""
+    torch_gflops: float
+    """The same by torch's own kernel, which figures of before are shares of."""
     body_s: Mapping[int, float]
     """Rows → seconds for the products of all layers."""
     head_s: Mapping[int, float]
@@ -86,7 +93,8 @@ def measure_limits(model: Transformer, num_threads: int) -> Limits:
     """Measure; takes some ten seconds for a hundred million parameters."""
     import torch
     import torch.nn.functional as F
-    from torch import Tensor
+
+    from flightschool.engines.products import Packed, has_fast_products
 
     torch.set_num_threads(num_threads)
     config = model.config
@@ -98,30 +106,44 @@ def measure_limits(model: Transformer, num_threads: int) -> Limits:
     head = (model.model.embed_tokens if model.lm_head is None else model.lm_head).weight.detach()
     widths = {weight.shape[1] for weight in weights} | {head.shape[1]}
 
-    def products(inputs: Mapping[int, Tensor], chosen: Sequence[Tensor]) -> Callable[[], None]:
-        def act() -> None:
-            for weight in chosen:
-                F.linear(inputs[weight.shape[1]], weight)
+    def products_s(inputs: Mapping[int, Tensor], chosen: Sequence[Tensor], *, packed: bool) -> float:
+        """Least seconds for the products of all of them; infinite where they cannot be packed."""
+        if packed and not has_fast_products(chosen[0]):
+            return math.inf
+        products = [Packed(weight) if packed else F.linear for weight in chosen]
 
-        return act
+        def act() -> None:
+            for product, weight in zip(products, chosen, strict=True):
+                product(inputs[weight.shape[1]], weight, None)
+
+        return best_s(act)
+
+    def fastest_s(inputs: Mapping[int, Tensor], chosen: Sequence[Tensor]) -> float:
+        return min(products_s(inputs, chosen, packed=packed) for packed in (False, True))
+
+    def peak(kernel_s: Callable[[Mapping[int, Tensor], Sequence[Tensor]], float]) -> float:
+        inputs = {width: torch.randn(_PEAK_ROWS, width) for width in widths}
+        by_shape = {tuple(weight.shape): weight for weight in weights}
+        operations = 2e-9 * _PEAK_ROWS * _PEAK_REPEATS
+        return max(
+            operations * math.prod(shape) / kernel_s(inputs, [weight] * _PEAK_REPEATS)
+            for shape, weight in by_shape.items()
+        )
 
     body_s, head_s = {}, {}
     with torch.inference_mode():
         for rows in ROWS:
             inputs = {width: torch.randn(rows, width) for width in widths}
-            body_s[rows] = best_s(products(inputs, weights))
-            head_s[rows] = best_s(products(inputs, [head]))
-        inputs = {width: torch.randn(_PEAK_ROWS, width) for width in widths}
-        by_shape = {tuple(weight.shape): weight for weight in weights}
-        peak = max(
-            2e-9 * _PEAK_ROWS * math.prod(shape) / best_s(products(inputs, [weight] * 8)) * 8
-            for shape, weight in by_shape.items()
-        )
+            body_s[rows] = fastest_s(inputs, weights)
+            head_s[rows] = fastest_s(inputs, [head])
+        torch_gflops = peak(partial(products_s, packed=False))
+        peak_gflops = max(torch_gflops, peak(partial(products_s, packed=True)))
         bandwidth = _bandwidth()
     return Limits(
         num_threads=num_threads,
         bandwidth_gb_s=bandwidth,
-        peak_gflops=peak,
+        peak_gflops=peak_gflops,
+        torch_gflops=torch_gflops,
         body_s=body_s,
         head_s=head_s,
         num_body=sum(weight.numel() for weight in weights),

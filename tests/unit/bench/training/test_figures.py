@@ -48,6 +48,7 @@ LIMITS = Limits(
     num_threads=1,
     bandwidth_gb_s=0.4,
     peak_gflops=2.0,
+    torch_gflops=1.5,
     body_s={32: 0.32, 512: 5.12},
     head_s={32: 0.64},
     num_body=80_000_000,
