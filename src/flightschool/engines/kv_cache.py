@@ -68,9 +68,9 @@ class KvSlots:
         if length <= capacity and self._num_slots <= slots:
             return
         if length > capacity:
-            capacity = -(-max(length, capacity + capacity // 2) // _BLOCK) * _BLOCK
+            capacity = -(-max(length, capacity + capacity // 4) // _BLOCK) * _BLOCK
         if self._num_slots > slots:
-            slots = min(self._max_slots, max(self._num_slots, 2 * slots, 8))
+            slots = min(self._max_slots, max(self._num_slots, slots + slots // 4, 8))
         for store in (self.keys, self.values):
             for layer, old in enumerate(store):
                 store[layer] = self._grown(old, slots, capacity)

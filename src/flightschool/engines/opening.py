@@ -110,7 +110,12 @@ def open_engine(
 
     def make(version: WeightsVersion | None = None) -> TorchEngine:
         engine = TorchEngine(
-            loaded, run=run, max_context=max_context, max_prefixes=max_prefixes, num_threads=num_threads
+            loaded,
+            run=run,
+            max_context=max_context,
+            max_prefixes=max_prefixes,
+            num_threads=num_threads,
+            packed_weights=settings.packed_weights,
         )
         if version is not None:
             engine.update_weights(version, None)  # the module holds them already

@@ -32,7 +32,7 @@ from flightschool.engines.folders import LoadedModel
 from flightschool.engines.grammar import GrammarBook, GrammarWalk
 from flightschool.engines.grammar_text import grammar_support
 from flightschool.engines.kv_cache import KvSlots, PrefixPool, Session
-from flightschool.engines.products import pack
+from flightschool.engines.products import serve_fast
 from flightschool.engines.requests import check_state, drawing
 from flightschool.engines.sampling import restrict, sample
 from flightschool.engines.scheduler import Counters, Job, Plan, Scheduler, keep_routes
@@ -77,6 +77,7 @@ class TorchEngine(EngineBase):
         max_step_tokens: most prompt tokens computed in one pass beside decoding, which bounds a pass's length.
         num_threads: threads of torch in this process; left alone if not given.
         between_steps: called before every pass; may call ``update_weights``.
+        packed_weights: keep a second copy of the weights, laid out for the kernel (see ``products``).
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class TorchEngine(EngineBase):
         max_step_tokens: int = 512,
         num_threads: int | None = None,
         between_steps: Callable[[], None] | None = None,
+        packed_weights: bool = False,
     ) -> None:
         if min(max_slots, max_context, max_prefixes, max_step_tokens) < 1:
             raise InputError("an engine limit is below 1", expected="positive limits", mend="raise it")
@@ -103,7 +105,8 @@ class TorchEngine(EngineBase):
         )
         self.between_steps = between_steps
         self._model = loaded.model
-        pack(self._model)
+        self._packed_weights = packed_weights
+        serve_fast(self._model, packed=packed_weights)
         self._book = GrammarBook(loaded.tokenizer, loaded.config.vocab)
         self._task: asyncio.Task[None] | None = None
         self._count = Counters()
@@ -201,7 +204,7 @@ class TorchEngine(EngineBase):
         """
         if state is not None:
             self._copy(state)
-        pack(self._model)
+        serve_fast(self._model, packed=self._packed_weights)
         if not self._is_successor(version):
             self._orphan_sessions()
         self._scheduler.weights_changed(keep_cache)

@@ -22,7 +22,7 @@ NUM_FLAKY = 16
 
 
 def sample() -> list[str]:
-    """One task of each verdict of the first half, two of its large classes; three of the second, two of the third, one of the fourth."""
+    """One task of each verdict of the first half, two of its large classes; three, two, one of the others."""
     wanted = {
         "unseen": {"sound": 2, "exploitable": 2},
         "second": {"sound": 1, "exploitable": 1, "leaking": 1},

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from flightschool.engines.architecture import TransformerConfig
-from flightschool.engines.products import accumulate_in_place, has_fast_products, pack
+from flightschool.engines.products import accumulate_in_place, has_fast_products, serve_fast
 from flightschool.engines.transformer import CausalAttention, Transformer
 
 CONFIG = TransformerConfig(
@@ -37,27 +37,32 @@ def model(request: pytest.FixtureRequest) -> Transformer:
     return Transformer(config).initialise(seed=1, std=0.3)
 
 
-def test_a_packed_model_says_the_same(model: Transformer) -> None:
+@pytest.fixture(params=[True, False], ids=["packed", "direct"])
+def packed(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def test_a_serving_model_says_the_same(model: Transformer, packed: bool) -> None:
     with torch.no_grad():
         plain = logits_of(model)
-        pack(model)
+        serve_fast(model, packed=packed)
         torch.testing.assert_close(logits_of(model), plain, atol=1e-5, rtol=1e-5)
 
 
-def test_a_changed_weight_is_never_multiplied_as_it_was(model: Transformer) -> None:
-    pack(model)
+def test_a_changed_weight_is_never_multiplied_as_it_was(model: Transformer, packed: bool) -> None:
+    serve_fast(model, packed=packed)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.5)
-        expected = logits_of(copy.deepcopy(model))  # a copy multiplies as torch does
+        expected = logits_of(copy.deepcopy(model))  # nothing that was laid out is copied
         torch.testing.assert_close(logits_of(model), expected)
-        pack(model)
+        serve_fast(model, packed=packed)
         torch.testing.assert_close(logits_of(model), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_a_packed_model_still_has_gradients(model: Transformer) -> None:
+def test_a_serving_model_still_has_gradients(model: Transformer, packed: bool) -> None:
     expected = gradients_of(copy.deepcopy(model))
-    pack(model)
+    serve_fast(model, packed=packed)
     torch.testing.assert_close(gradients_of(model), expected)
 
 
@@ -83,7 +88,7 @@ def test_layers_computed_again_give_the_same_gradients(model: Transformer) -> No
 def test_other_types_are_left_to_torch() -> None:
     assert not has_fast_products(torch.zeros(1, dtype=torch.bfloat16))
     small = Transformer(CONFIG).to(torch.bfloat16)
-    pack(small)
+    serve_fast(small, packed=True)
     accumulate_in_place(small)
     assert small.output is None
     assert all(layer.adapter is None for layer in small.linear_layers())

@@ -63,7 +63,7 @@ async def _generate(model: Path, limits: Limits) -> Generated:
     from flightschool.protocols import GenerationRequest
 
     loaded = load_model(model)
-    engine = TorchEngine(loaded, num_threads=limits.num_threads)
+    engine = TorchEngine(loaded, num_threads=limits.num_threads, packed_weights=True)
     chance = random.Random(0)
     times = []
     for repeat in range(_REPEATS + 1):

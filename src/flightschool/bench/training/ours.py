@@ -15,6 +15,7 @@ from pathlib import Path
 
 from flightschool.bench.training.orders import OrdersEnvironment
 from flightschool.bench.training.workload import Side, StepFigures, Workload
+from flightschool.engines import EngineSettings
 from flightschool.errors import TokenContractError
 from flightschool.protocols import RewardComposition
 from flightschool.records import Attempt, EpisodeGroup, Reward, SpanKind, Task, Verdict
@@ -118,6 +119,7 @@ def train_ours(work: Workload, folder: Path) -> Side:
             run_dir=folder,
             source=Listed(environment.tasks()),
             runner=runner,
+            engine=EngineSettings(packed_weights=True),
             progress=note,
         )
     groups = {
