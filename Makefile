@@ -27,7 +27,7 @@ test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
 
 audit-corpus: $(INSTALLED)
-	$(BIN)/python -m flightschool.testing.corpus_measure tests/corpus/audit/second
+	$(BIN)/python -m flightschool.testing.corpus_measure tests/corpus/audit/fourth
 
 unit: $(INSTALLED)
 	$(BIN)/python -m pytest tests/unit tests/architecture

@@ -18,14 +18,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from flightschool.audit.terminal import FolderAudit, Journal, audit_folders
 from flightschool.audit.terminal.examining import REPEATS
 from flightschool.audit.terminal.proposing import TIMEOUT_S, Readers, open_readers
 from flightschool.environments.terminal import TerminalTask, UnreadableTask, read_folder
-from flightschool.models import Cassette, LoopbackServer
 from flightschool.records import Record, Severity
 from flightschool.statistics.exact import clopper_pearson
 from flightschool.testing.corpus import CorpusTask, corpus_digest, read_corpus
@@ -241,17 +239,6 @@ def _row(one: Judged) -> str:
     return f"| {one.id} | {one.label} (row {', '.join(one.rows)}) | {verdict} | {', '.join(one.classes)} | {what} |"
 
 
-@contextmanager
-def _readers(chosen: argparse.Namespace) -> Iterator[Readers | None]:
-    """The models that were named, or a server on this machine that repeats what they once replied."""
-    with ExitStack() as stack:
-        proposer, checker = chosen.proposer, chosen.checker
-        if chosen.replies is not None:
-            server = stack.enter_context(LoopbackServer(Cassette(chosen.replies)))
-            proposer, checker = server.reference("proposer"), server.reference("checker")
-        yield stack.enter_context(open_readers(proposer, checker, timeout_s=chosen.timeout_s, at_once=chosen.at_once))
-
-
 def main() -> int:
     """The command; 0 when all is judged, 3 when tasks are left."""
     parser = argparse.ArgumentParser(prog="python -m flightschool.testing.corpus_measure", description=__doc__)
@@ -261,14 +248,14 @@ def main() -> int:
     parser.add_argument("--only", default="", help="names of some tasks, with commas between: t001,t007")
     parser.add_argument("--proposer", default="", help="a model that proposes programs: openai:URL#MODEL")
     parser.add_argument("--checker", default="", help="a model that weighs what came of them")
-    parser.add_argument("--replies", type=Path, default=None, help="a cassette of both models' replies, in their place")
     parser.add_argument("--timeout-s", type=float, default=TIMEOUT_S, help="seconds of one request to a model")
     parser.add_argument("--at-once", type=int, default=8, help="requests to models at a time")
     chosen = parser.parse_args()
     chosen.work = chosen.work.resolve()  # a sandbox mounts absolute paths only
     chosen.work.mkdir(parents=True, exist_ok=True)
     only = frozenset(name for name in chosen.only.split(",") if name)
-    with _readers(chosen) as readers:
+    models = open_readers(chosen.proposer, chosen.checker, timeout_s=chosen.timeout_s, at_once=chosen.at_once)
+    with models as readers:
         judged, num_left = judge_corpus(chosen.folder, chosen.work, most_s=chosen.most_s, only=only, readers=readers)
     if num_left:
         sys.stderr.write(f"{len(judged)} judged, {num_left} left: run it again to go on\n")

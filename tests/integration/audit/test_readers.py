@@ -60,7 +60,7 @@ class Models:
         self.asked.append("opinion")
         fence = re.findall(r"The fence is ([0-9a-f]{32})", user)[0]
         states = {letter: self.judge(text) for letter, text in _STATE.findall(user)}
-        return chat_reply(json.dumps({"fence": fence, **states, "why": "by the amounts"}))
+        return chat_reply(json.dumps({"fence": fence, **states, "alike": False, "why": "by the amounts"}))
 
 
 def fair(state: str) -> str:

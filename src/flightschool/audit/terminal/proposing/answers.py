@@ -68,6 +68,8 @@ class Opinion(Record, frozen=True, kw_only=True):
     """Of what the task's own solution left."""
     candidate: Judgement
     """Of what the program left."""
+    alike: bool
+    """Whether the two differ in nothing that the instruction decides, so that they stand or fall together."""
     why: str
 
 
@@ -75,6 +77,7 @@ class _Opinion(msgspec.Struct, forbid_unknown_fields=True):
     fence: str
     A: Judgement
     B: Judgement
+    alike: bool
     why: str
 
 
@@ -151,7 +154,7 @@ def read_opinion(reply: str, fence: str, reference_is: Literal["A", "B"]) -> Opi
         return said
     of_a, of_b = said.A, said.B
     reference, candidate = (of_a, of_b) if reference_is == "A" else (of_b, of_a)
-    return Opinion(reference=reference, candidate=candidate, why=_short(said.why))
+    return Opinion(reference=reference, candidate=candidate, alike=said.alike, why=_short(said.why))
 
 
 def read_source(reply: str, fence: str) -> tuple[Source, str] | str:

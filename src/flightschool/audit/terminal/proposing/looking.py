@@ -1,4 +1,4 @@
-"""A look around in the sandbox as the policy: what reading the task's folder does not show."""
+"""A look around in the sandbox as the policy: what the bytes of its files do not show to a reader."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ for repo in $(all -maxdepth 5 -name .git -print | sort | head -3); do
     look show --format='commit %s' "$id"
   done | head -c 3000
   look stash list --format='stash %s' | head -5
+done
+for base in $(all -name '*.db' -size -4096k -print -o -name '*.sqlite*' -size -4096k -print | sort | head -4); do
+  echo "# database $base"
+  python3 -c 'import sqlite3, sys
+for line in sqlite3.connect(f"file:{{sys.argv[1]}}?mode=ro&immutable=1", uri=True).iterdump():
+    print(line)' "$base" 2>/dev/null | head -c 5000
 done
 for pack in $(find "$PWD" "$HOME" /opt /srv /data -xdev -size -4096k \\
     \\( -name '*.tar*' -o -name '*.tgz' -o -name '*.zip' \\) 2>/dev/null | head -5); do

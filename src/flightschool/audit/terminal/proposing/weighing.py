@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from flightschool.audit.terminal.examination import Play
-from flightschool.audit.terminal.proposing.answers import Opinion, Proposal, Source
+from flightschool.audit.terminal.proposing.answers import Judgement, Opinion, Proposal, Source
 from flightschool.audit.terminal.records import FlawFinding
 from flightschool.audit.terminal.trial import HANGS, finding
 from flightschool.records import AuditVerdict, Severity
@@ -21,7 +21,7 @@ _MEANS: Final = frozenset(
     {
         *("copied-input", "constant-answer", "presence-only", "visible-cases", "loose-tolerance", "superset-answer"),
         *("empty-criteria", "mutant-passes", "not-a-number", "reread-input"),
-        *("answer-in-view", "cross-step-leak", "future-history", "answer-in-prompt", "build-residue"),
+        *("answer-in-view", "tests-in-view", "cross-step-leak", "future-history", "answer-in-prompt", "build-residue"),
         *("over-strict-text", "float-equality", "one-of-many", "order-sensitive", "wrong-truth"),
         *("unasked-requirement", "strict-whitespace", "extra-files-refused"),
     }
@@ -54,22 +54,34 @@ def of_opinion(proposal: Proposal, play: Play, opinion: Opinion) -> FlawFinding 
 
 
 def _of_right(proposal: Proposal, play: Play, opinion: Opinion) -> FlawFinding | None:
-    if opinion.candidate in _WRONG:
+    said = _as_good(opinion)
+    if said in _WRONG:
         return None
-    flaw = "wrong-truth" if opinion.reference in _WRONG and opinion.candidate == "right" else proposal.flaw
-    doubt = {"right": "", "contrived": "; no honest worker would leave it so"}.get(opinion.candidate, _UNSURE)
+    flaw = "wrong-truth" if opinion.reference in _WRONG and said == "right" else proposal.flaw
+    doubt = {"right": "", "contrived": "; no honest worker would leave it so"}.get(said, _UNSURE)
     if not doubt and flaw in _TRIFLES:
         doubt = "; what means nothing, few tests forgive"
     return _made(flaw, f"right work is refused: {proposal.what}", play, proposal.program, doubt, opinion.why)
 
 
 def _of_wrong(proposal: Proposal, play: Play, opinion: Opinion) -> FlawFinding | None:
-    if opinion.candidate in ("right", "contrived"):
+    said = _as_good(opinion)
+    if said in ("right", "contrived"):
         return None
-    doubt = {"hollow": "", "flawed": "; the work was essentially done"}.get(opinion.candidate, _UNSURE)
+    doubt = {"hollow": "", "flawed": "; the work was essentially done"}.get(said, _UNSURE)
     if opinion.reference == "hollow":
         doubt = "; the solution's own work was called no better"
     return _made(proposal.flaw, f"wrong work passes: {proposal.what}", play, proposal.program, doubt, opinion.why)
+
+
+def _as_good(opinion: Opinion) -> Judgement:
+    """What is said of the candidate. What cannot be told, and is like the solution's work, is right if that is.
+
+    The solution passes the tests, so it is taken for right where the checker cannot tell either.
+    """
+    if opinion.alike and {opinion.candidate, opinion.reference} <= {"unclear", "right"}:
+        return "right"
+    return opinion.candidate
 
 
 def of_source(proposal: Proposal, play: Play, source: Source, why: str) -> FlawFinding | None:
@@ -92,8 +104,9 @@ def reweighed(found: FlawFinding, opinion: Opinion) -> FlawFinding:
     It falls if the refused work is wrong or contrived, or the rewarded work right; *unclear* leaves it as it is.
     """
     refuses = found.accuses is AuditVerdict.REFUSES_CORRECT_WORK
-    falls = opinion.candidate in (("contrived", *_WRONG) if refuses else ("right", "contrived"))
-    return _weigh(found, falls, f"{opinion.candidate}: {opinion.why}")
+    said = _as_good(opinion)
+    falls = said in (("contrived", *_WRONG) if refuses else ("right", "contrived"))
+    return _weigh(found, falls, f"{said}: {opinion.why}")
 
 
 def reweighed_source(found: FlawFinding, source: Source, why: str) -> FlawFinding:

@@ -96,20 +96,30 @@ def test_any_reply_is_read_or_refused_in_words(reply: str) -> None:
 
 
 def said(**changes: Any) -> str:
-    return json.dumps({"fence": "f", "A": "right", "B": "flawed", "why": "the header is missing"} | changes)
+    return json.dumps(
+        {"fence": "f", "A": "right", "B": "flawed", "alike": False, "why": "the header is missing"} | changes
+    )
 
 
 def test_an_opinion_is_told_by_role_not_by_letter() -> None:
     of_a = read_opinion(said(), "f", "A")
-    assert of_a == Opinion(reference="right", candidate="flawed", why="the header is missing")
+    assert of_a == Opinion(reference="right", candidate="flawed", alike=False, why="the header is missing")
     assert read_opinion(f"```json\n{said()}\n```", "f", "B") == Opinion(
-        reference="flawed", candidate="right", why="the header is missing"
+        reference="flawed", candidate="right", alike=False, why="the header is missing"
     )
 
 
 @pytest.mark.parametrize(
     "reply",
-    [said(fence="g"), said(A="yes"), said(more=1), "right", json.dumps({"fence": "f", "A": "right", "why": ""}), "[]"],
+    [
+        said(fence="g"),
+        said(A="yes"),
+        said(more=1),
+        said(alike="no"),
+        "right",
+        json.dumps({"fence": "f", "A": "right", "why": ""}),
+        "[]",
+    ],
 )
 def test_what_is_no_opinion_on_this_request_is_refused(reply: str) -> None:
     assert isinstance(read_opinion(reply, "f", "A"), str)

@@ -28,8 +28,8 @@ def proposed(kind: Literal["right", "wrong", "leak"], flaw: str) -> Proposal:
     return Proposal(kind=kind, flaw=flaw, what="it does so", why="", program="true\n")
 
 
-def opinion(candidate: Judgement, reference: Judgement = "right") -> Opinion:
-    return Opinion(reference=reference, candidate=candidate, why="by the words")
+def opinion(candidate: Judgement, reference: Judgement = "right", *, alike: bool = False) -> Opinion:
+    return Opinion(reference=reference, candidate=candidate, alike=alike, why="by the words")
 
 
 def test_only_what_the_tests_judge_otherwise_than_claimed_is_weighed() -> None:
@@ -69,6 +69,19 @@ def test_opinions(kind: Any, candidate: Judgement, reference: Judgement, expecte
         assert found.script == "#!/bin/sh\ntrue\n"
         assert found.confidence == (0.9 if found.severity is Severity.BARRING else 0.5)
         assert "the checker: by the words" in found.observed
+
+
+def test_what_is_like_the_solutions_work_is_as_right_as_that() -> None:
+    """Tests that pass one and refuse the other are told, though inputs that are not shown leave both unclear."""
+    right, wrong = proposed("right", "order-sensitive"), proposed("wrong", "mutant-passes")
+    refused = of_opinion(right, FAILED, opinion("unclear", "unclear", alike=True))
+    assert refused is not None
+    assert refused.severity is Severity.BARRING
+    assert of_opinion(wrong, PASSED, opinion("unclear", "unclear", alike=True)) is None
+    assert of_opinion(right, FAILED, opinion("flawed", "flawed", alike=True)) is None, "a word that is clear holds"
+    accused = found_by_probe("mutant-passes")
+    assert reweighed(accused, opinion("unclear", "unclear", alike=True)).severity is Severity.WARNING
+    assert reweighed(accused, opinion("unclear", "unclear")).severity is Severity.BARRING
 
 
 def test_line_ends_alone_bar_nothing() -> None:
