@@ -11,7 +11,7 @@ import ctypes
 import gc
 import sys
 
-__all__ = ["give_back_memory"]
+__all__ = ["give_back_memory", "trim"]
 
 
 def give_back_memory() -> None:
@@ -20,7 +20,12 @@ def give_back_memory() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
+    trim()
+
+
+def trim() -> None:
+    """Return the holes between blocks in use: what grew, or was computed and dropped, leaves them behind."""
     if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
-        if trim is not None:
-            trim(0)
+        malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
+        if malloc_trim is not None:
+            malloc_trim(0)

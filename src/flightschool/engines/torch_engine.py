@@ -32,6 +32,7 @@ from flightschool.engines.folders import LoadedModel
 from flightschool.engines.grammar import GrammarBook, GrammarWalk
 from flightschool.engines.grammar_text import grammar_support
 from flightschool.engines.kv_cache import KvSlots, PrefixPool, Session
+from flightschool.engines.memory import trim
 from flightschool.engines.products import serve_fast
 from flightschool.engines.requests import check_state, drawing
 from flightschool.engines.sampling import restrict, sample
@@ -205,6 +206,7 @@ class TorchEngine(EngineBase):
         if state is not None:
             self._copy(state)
         serve_fast(self._model, packed=self._packed_weights)
+        trim()  # caches that grew, and what passes left, since the last update
         if not self._is_successor(version):
             self._orphan_sessions()
         self._scheduler.weights_changed(keep_cache)

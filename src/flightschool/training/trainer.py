@@ -25,6 +25,7 @@ from flightschool.engines import Transformer
 from flightschool.engines.experts import ReplayedRouting
 from flightschool.engines.folders import LoadedModel, load_model, read_state, save_model
 from flightschool.engines.grammar import GrammarBook
+from flightschool.engines.memory import trim
 from flightschool.engines.products import accumulate_in_place
 from flightschool.records import WeightsVersion
 from flightschool.rollouts.routes import routes_of
@@ -215,6 +216,8 @@ class TorchTrainer:
             self._optimizer.step()
             self._weights.follow()
             self.step_number += 1
+            self._optimizer.zero_grad(set_to_none=True)
+            trim()  # what is published needs as much once more
             version = self.publish()
         else:
             self._keep_batch()
