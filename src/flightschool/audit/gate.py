@@ -25,6 +25,7 @@ __all__ = [
     "AuditIndex",
     "FolderTask",
     "folder_audits",
+    "kept_folder_audit",
     "require_sound",
     "require_sound_folders",
     "save_audits",
@@ -46,6 +47,11 @@ def save_folder_audit(store: Store, audit: FolderAudit) -> None:
     """Keep the audit of a task folder, unless its content could not be read; an earlier one of it is replaced."""
     if audit.digest:
         store.put(FOLDER_KIND, audit.digest, audit)
+
+
+def kept_folder_audit(store: Store, digest: str) -> FolderAudit | None:
+    """What is kept of a folder's content; None: nothing."""
+    return store.get(FOLDER_KIND, digest, FolderAudit) if digest and store.has(FOLDER_KIND, digest) else None
 
 
 class AuditIndex:
@@ -125,12 +131,8 @@ class FolderTask(Protocol):
 
 def folder_audits(store: Store, tasks: Iterable[FolderTask]) -> list[tuple[str, TaskAudit | None]]:
     """(id, audit of the folder's present content, or None) of each task."""
-    return [
-        (task.id, _as_task(store.get(FOLDER_KIND, task.digest, FolderAudit), task))
-        if store.has(FOLDER_KIND, task.digest)
-        else (task.id, None)
-        for task in tasks
-    ]
+    kept = ((task, kept_folder_audit(store, task.digest)) for task in tasks)
+    return [(task.id, None if audit is None else _as_task(audit, task)) for task, audit in kept]
 
 
 def require_sound_folders(

@@ -74,20 +74,12 @@ def audit(
             "tasks of folders are named by their paths", where="--task", expected="paths", mend="name the folders"
         )
     from flightschool.cli.audit_admitting import Admitting
-    from flightschool.cli.audit_folders import ReaderNames, audit_folders_verb
+    from flightschool.cli.audit_folders import Care, ReaderNames, audit_folders_verb
 
+    readers = ReaderNames(proposer=proposer, checker=checker)
+    care = Care(static=static, repeats=repeats, seed=seed, fresh=fresh, readers=readers)
     admitting = Admitting(file=admit, waive=tuple(waive), reason=reason)
-    audit_folders_verb(
-        folders,
-        static=static,
-        fix=fix,
-        repeats=repeats,
-        fresh=fresh,
-        seed=seed,
-        admitting=admitting,
-        report=report,
-        readers=ReaderNames(proposer=proposer, checker=checker),
-    )
+    audit_folders_verb(folders, care=care, fix=fix, admitting=admitting, report=report)
 
 
 def _refuse_options_of_folders(

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from flightschool.cli import output
 from flightschool.cli.audit_admitting import Admitting
+from flightschool.cli.audit_fixing import fix_folders
 from flightschool.cli.audit_report import write_page_of
+from flightschool.cli.audit_rows import Told, tell_people
 from flightschool.cli.references import existing_path, workspace_if_any
 from flightschool.cli.rollout_folders import CACHE_NAME
 
 if TYPE_CHECKING:
-    from flightschool.audit.terminal import FlawFinding, FolderAudit
+    from flightschool.audit.terminal import FolderAudit
+    from flightschool.audit.terminal.proposing import Readers
     from flightschool.environments.terminal import TerminalTask, UnreadableTask
     from flightschool.store import Workspace
 
-__all__ = ["ReaderNames", "audit_folders_verb", "audit_row", "data_folder"]
-
-MOST_SHOWN = 40
+__all__ = ["Care", "ReaderNames", "audit_folders_verb", "data_folder"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,106 +52,117 @@ class ReaderNames:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Care:
+    """How thoroughly folders are audited."""
+
+    static: bool
+    """Read only."""
+    repeats: int
+    """Plays of each reference."""
+    seed: int
+    """Of the plays."""
+    fresh: bool
+    """Forget what was finished earlier."""
+    readers: ReaderNames
+    """Models that read the folders."""
+
+    @property
+    def mode(self) -> str:
+        """What an audit by the probes depends on, for the journal."""
+        return "read" if self.static else f"run {self.repeats} {self.seed}"
+
+
 def audit_folders_verb(
-    paths: Sequence[str],
-    *,
-    static: bool,
-    fix: Path | None,
-    repeats: int,
-    fresh: bool,
-    seed: int,
-    admitting: Admitting,
-    report: Path | None,
-    readers: ReaderNames,
+    paths: Sequence[str], *, care: Care, fix: Path | None, admitting: Admitting, report: Path | None
 ) -> None:
     """Audit the tasks of folders, and finish the verb.
 
     Args:
         paths: as the user named them.
-        static: read only.
+        care: how thoroughly.
         fix: folder for repaired copies; None: none are made.
-        repeats: plays of each reference.
-        fresh: forget what was finished earlier.
-        seed: of the plays.
         admitting: what is to be listed as fit to train on.
         report: file for a page; None: none is wanted.
-        readers: models that read the folders.
     """
-    from flightschool.audit import save_folder_audit
-    from flightschool.audit.terminal.auditing import audit_folders
-    from flightschool.audit.terminal.journal import Journal, journal_name
     from flightschool.audit.terminal.proposing import open_readers
 
     for path in paths:
         _check(path)
-    readers.check(static=static)
+    care.readers.check(static=care.static)
     space = workspace_if_any()
-    admitting.check(static=static, in_workspace=space is not None)
+    admitting.check(static=care.static, in_workspace=space is not None)
     data = data_folder(space)
-    name = journal_name("\n".join(str(Path(path).resolve()) for path in paths))
-    mode = "read" if static else f"run {repeats} {seed}"
-    journal = Journal(data / "audits" / name, mode, fresh=fresh)
-    told = _Told()
+    told = Told()
+    with open_readers(care.readers.proposer, care.readers.checker) as models:
+        _audit(paths, care, models, data, space, told)
+        if fix is not None:
+            fix_folders(fix, told, lambda task: _audit_one(task, care, models, data))
+    tell_people(told)
+    admitted = admitting.admit(", ".join(paths), told.audits, space)
+    if space is not None:
+        space.close()
+    summary = told.summary()
+    write_page_of(report, ", ".join(paths), told.rows, was_run=not care.static, families=summary["families"])
+    payload = {"tasks": told.rows, "summary": summary, **({} if admitted is None else {"admitted": admitted})}
+    output.finish(payload, fell_short=set(told.verdicts) != {"sound"})
+
+
+def _audit(
+    paths: Sequence[str], care: Care, models: Readers | None, data: Path, space: Workspace | None, told: Told
+) -> None:
+    """All tasks, each told and kept as it is finished."""
+    from flightschool.audit.terminal.auditing import audit_folders
+    from flightschool.audit.terminal.journal import Journal, journal_name
     from flightschool.environments.terminal import count_tasks
 
+    file = data / "audits" / journal_name("\n".join(str(Path(path).resolve()) for path in paths))
     num_tasks = sum(count_tasks(Path(path)) for path in paths)
-    with (
-        open_readers(readers.proposer, readers.checker) as models,
-        output.progress(f"auditing {', '.join(paths)}", num_tasks) as bar,
-    ):
+    with output.progress(f"auditing {', '.join(paths)}", num_tasks) as bar:
 
         def on_audit(audit: FolderAudit) -> None:
-            told.add(audit)
-            if space is not None and not static:  # what only was read must not replace what was run
-                save_folder_audit(space.store, audit)
+            # what only was read must not replace what was run
+            told.add(audit if space is None or care.static else _keep(space, audit, fresh=care.fresh))
             bar.tick()
 
         audit_folders(
             _tasks(paths),
             images=data / "images",
-            journal=journal,
-            static_only=static,
-            repeats=repeats,
-            seed=seed,
+            journal=Journal(file, care.mode, fresh=care.fresh),
+            static_only=care.static,
+            repeats=care.repeats,
+            seed=care.seed,
             readers=models,
-            readers_journal=None if models is None else Journal(data / "audits" / name, f"{mode} {models.mode}"),
+            readers_journal=None if models is None else Journal(file, f"{care.mode} {models.mode}"),
             on_audit=on_audit,
         )
-    if fix is not None:
-        _fix(fix, told, data, static, repeats, seed)
-    _tell(told.rows, told.verdicts)
-    admitted = admitting.admit(", ".join(paths), told.audits, space)
-    if space is not None:
-        space.close()
-    summary = told.summary()
-    write_page_of(report, ", ".join(paths), told.rows, was_run=not static, families=summary["families"])
-    payload = {"tasks": told.rows, "summary": summary, **({} if admitted is None else {"admitted": admitted})}
-    output.finish(payload, fell_short=set(told.verdicts) != {"sound"})
 
 
-@dataclass
-class _Told:
-    """What was found so far; evidence is held once, in the rows."""
+def _keep(space: Workspace, audit: FolderAudit, *, fresh: bool) -> FolderAudit:
+    """Keep an audit in the workspace, with what readers said earlier of the same content; what is kept."""
+    from flightschool.audit import kept_folder_audit, save_folder_audit
+    from flightschool.audit.terminal.proposing.standing import with_reading
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    audits: list[FolderAudit] = field(default_factory=list)
-    """Without their evidence."""
-    verdicts: Counter[str] = field(default_factory=Counter)
+    if not fresh:
+        audit = with_reading(audit, kept_folder_audit(space.store, audit.digest))
+    save_folder_audit(space.store, audit)
+    return audit
 
-    def add(self, audit: FolderAudit) -> None:
-        self.rows.append(audit_row(audit))
-        self.verdicts[audit.verdict.value] += 1
-        slim = [msgspec.structs.replace(found, script="") for found in audit.findings]
-        self.audits.append(msgspec.structs.replace(audit, findings=tuple(slim)))
 
-    def summary(self) -> dict[str, Any]:
-        return {
-            "num_tasks": len(self.rows),
-            "verdicts": dict(sorted(self.verdicts.items())),
-            "num_episodes": sum(row["num_episodes"] for row in self.rows),
-            "wall_s": sum(row["wall_s"] for row in self.rows),
-            "families": _families(self.audits),
-        }
+def _audit_one(task: TerminalTask, care: Care, models: Readers | None, data: Path) -> FolderAudit:
+    from flightschool.audit.terminal.auditing import audit_folders
+
+    made: list[FolderAudit] = []
+    audit_folders(
+        [task],
+        images=data / "images",
+        static_only=care.static,
+        repeats=care.repeats,
+        seed=care.seed,
+        readers=models,
+        on_audit=made.append,
+    )
+    return made[0]
 
 
 def _check(path: str) -> None:
@@ -180,120 +189,3 @@ def data_folder(space: Workspace | None) -> Path:
         return Path.cwd() / f".{CACHE_NAME}"
     below = Path(cache) if os.environ.get("XDG_CACHE_HOME") else Path(cache) / ".cache"
     return below / CACHE_NAME
-
-
-def _families(audits: Sequence[FolderAudit]) -> list[dict[str, Any]]:
-    """Flaws that several tasks share, each told once with all its members."""
-    from flightschool.audit.terminal.families import group_by_flaw
-
-    return [
-        {
-            "class": family.flaw,
-            "line": family.line,
-            "members": list(family.members),
-            "share": family.share,
-            "num_confirmed": family.num_confirmed,
-            "severity": family.severity.value,
-        }
-        for family in group_by_flaw(audits)
-    ]
-
-
-# ------------------------------------------------------------------------------------------------ rows
-
-
-def audit_row(audit: FolderAudit) -> dict[str, Any]:
-    """One audit in the shape of the command-line contract."""
-    return {
-        "id": audit.id,
-        "path": audit.path,
-        "verdict": audit.verdict.value,
-        "findings": [_finding(found) for found in audit.findings],
-        "digest": audit.digest,
-        "unaudited_because": audit.unaudited_because,
-        "repeats": {"num": audit.num_repeats, "flake_rate_below": audit.flake_bound, "level": 0.95},
-        "not_applicable": list(audit.not_applicable),
-        "notes": list(audit.notes),
-        "readers": audit.readers,
-        "num_episodes": audit.num_episodes,
-        "wall_s": audit.wall_s,
-    }
-
-
-def _finding(found: FlawFinding) -> dict[str, Any]:
-    return {
-        "class": found.flaw,
-        "severity": found.severity.value,
-        "confirmed": found.confirmed,
-        "accuses": found.accuses.value,
-        "what": found.what,
-        "where": found.where,
-        "evidence": {"script": found.script, "user": found.user, "observed": found.observed},
-        "confidence": found.confidence,
-        "mend": found.mend,
-    }
-
-
-# ------------------------------------------------------------------------------------------------ repairing
-
-
-def _fix(into: Path, told: _Told, data: Path, static: bool, repeats: int, seed: int) -> None:
-    """Write repaired copies of folders with findings, audit the copies, and tell it in their rows."""
-    from flightschool.audit.terminal.auditing import audit_folders
-    from flightschool.audit.terminal.mends import mend
-    from flightschool.environments.terminal import read_folder
-    from flightschool.errors import InputError
-
-    by_path = {row["path"]: row for row in told.rows}
-    for audit in told.audits:
-        if not audit.findings:
-            continue
-        place = into / audit.id
-        try:
-            report = mend(read_folder(Path(audit.path)), audit.findings, place)
-        except InputError as error:
-            by_path[audit.path]["mended"] = {"path": "", "why_not": str(error)}
-            continue
-        if not report.folder:
-            by_path[audit.path]["mended"] = {"path": "", "why_not": "no finding of a class with a safe rewrite"}
-            continue
-        again: list[FolderAudit] = []
-        audit_folders(
-            [read_folder(place)],
-            images=data / "images",
-            static_only=static,
-            repeats=repeats,
-            seed=seed,
-            on_audit=again.append,
-        )
-        left = [_finding(found) for found in again[0].findings]
-        by_path[audit.path]["mended"] = {
-            "path": report.folder,
-            "patch": report.patch,
-            "applied": [{"rule": made.rule, "file": made.file, "what": made.what} for made in report.applied],
-            "verdict": again[0].verdict.value,
-            "findings": left,
-        }
-
-
-# ------------------------------------------------------------------------------------------------ people
-
-
-def _tell(rows: Sequence[dict[str, Any]], verdicts: Counter[str]) -> None:
-    wrong = [row for row in rows if row["verdict"] != "sound"]
-    shown = [(row["id"], row["verdict"], _first(row)) for row in wrong[:MOST_SHOWN]]
-    if shown:
-        output.table("Not sound", ("task", "verdict", "first finding"), shown)
-    if len(wrong) > len(shown):
-        output.say(f"… and {len(wrong) - len(shown)} more; --json gives all of them with their evidence")
-    for row in rows:
-        if "mended" in row and row["mended"].get("path"):
-            output.say(f"repaired copy of {row['id']}: {row['mended']['path']} ({row['mended']['verdict']})")
-    output.say(", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common()) + f", of {len(rows)} tasks")
-
-
-def _first(row: dict[str, Any]) -> str:
-    barring = [found for found in row["findings"] if found["severity"] == "barring"]
-    if barring:
-        return str(barring[0]["what"])
-    return str(row["unaudited_because"] or (row["findings"][0]["what"] if row["findings"] else ""))

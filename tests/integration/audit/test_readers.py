@@ -142,6 +142,28 @@ def test_models_that_speak_nonsense_acquit_no_one(places: Path) -> None:
     assert "no usable reply in 3 tries" in row["unaudited_because"]
 
 
+def test_in_a_workspace_an_audit_without_readers_clears_nothing(places: Path, tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path)]) == 0
+    assert told(places, Models(RIGHT, fair))[0] == 1
+    code, plain = told(places, None)
+    row = plain["tasks"][0]
+    assert (code, row["verdict"], row["readers"]) == (1, "refuses-correct-work", "proposer reader, checker reader")
+    code, fresh = told(places, None, "--fresh")
+    assert (code, fresh["tasks"][0]["readers"]) == (0, ""), "unless it is forgotten by name"
+
+
+def test_repaired_copies_are_read_too(tmp_path: Path) -> None:
+    files = dict(PICKS.files)
+    files["environment/Dockerfile"] += "RUN printf 'ant\\nbee\\n' > /app/expected_answer.txt\n"
+    write(tmp_path / "pool" / "leak", files)
+    models = Models("NO PROPOSALS", fair)
+    _, first = told(tmp_path, models, "--fix", "fixed")
+    row = first["tasks"][0]
+    assert row["verdict"] == "leaking"
+    assert row["mended"]["verdict"] == "sound"
+    assert models.asked[-1] == "first", "the copy is read as a sound task is"
+
+
 def _refusal(*arguments: str) -> dict[str, Any]:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
