@@ -27,7 +27,7 @@ test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
 
 audit-corpus: $(INSTALLED)
-	$(BIN)/python -m flightschool.testing.corpus_measure tests/corpus/audit/fourth
+	$(BIN)/python -m flightschool.testing.corpus_measure tests/corpus/audit/fifth --replies tests/corpus/audit/fifth.replies
 
 unit: $(INSTALLED)
 	$(BIN)/python -m pytest tests/unit tests/architecture

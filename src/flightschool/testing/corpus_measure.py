@@ -18,6 +18,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from flightschool.audit.terminal import FolderAudit, Journal, audit_folders
@@ -27,6 +29,7 @@ from flightschool.environments.terminal import TerminalTask, UnreadableTask, rea
 from flightschool.records import Record, Severity
 from flightschool.statistics.exact import clopper_pearson
 from flightschool.testing.corpus import CorpusTask, corpus_digest, read_corpus
+from flightschool.testing.recorded_models import RecordedModel, RecordingModel
 
 __all__ = ["CorpusScore", "Judged", "judge_corpus", "score_corpus", "tell_corpus"]
 
@@ -239,6 +242,21 @@ def _row(one: Judged) -> str:
     return f"| {one.id} | {one.label} (row {', '.join(one.rows)}) | {verdict} | {', '.join(one.classes)} | {what} |"
 
 
+@contextmanager
+def _readers(chosen: argparse.Namespace) -> Iterator[Readers | None]:
+    """The models that were named, recorded where that was asked for, or what was recorded of some."""
+    if chosen.replies is not None:
+        recorded = RecordedModel(chosen.replies)
+        with Readers(recorded, recorded, name=f"recorded {chosen.replies.name}") as readers:
+            yield readers
+        return
+    through = {} if chosen.record is None else {"through": partial(RecordingModel, file=chosen.record)}
+    with open_readers(
+        chosen.proposer, chosen.checker, timeout_s=chosen.timeout_s, at_once=chosen.at_once, **through
+    ) as readers:
+        yield readers
+
+
 def main() -> int:
     """The command; 0 when all is judged, 3 when tasks are left."""
     parser = argparse.ArgumentParser(prog="python -m flightschool.testing.corpus_measure", description=__doc__)
@@ -248,14 +266,15 @@ def main() -> int:
     parser.add_argument("--only", default="", help="names of some tasks, with commas between: t001,t007")
     parser.add_argument("--proposer", default="", help="a model that proposes programs: openai:URL#MODEL")
     parser.add_argument("--checker", default="", help="a model that weighs what came of them")
+    parser.add_argument("--record", type=Path, default=None, help="add what the models say to this file")
+    parser.add_argument("--replies", type=Path, default=None, help="ask this file, which was recorded, and no model")
     parser.add_argument("--timeout-s", type=float, default=TIMEOUT_S, help="seconds of one request to a model")
     parser.add_argument("--at-once", type=int, default=8, help="requests to models at a time")
     chosen = parser.parse_args()
     chosen.work = chosen.work.resolve()  # a sandbox mounts absolute paths only
     chosen.work.mkdir(parents=True, exist_ok=True)
     only = frozenset(name for name in chosen.only.split(",") if name)
-    models = open_readers(chosen.proposer, chosen.checker, timeout_s=chosen.timeout_s, at_once=chosen.at_once)
-    with models as readers:
+    with _readers(chosen) as readers:
         judged, num_left = judge_corpus(chosen.folder, chosen.work, most_s=chosen.most_s, only=only, readers=readers)
     if num_left:
         sys.stderr.write(f"{len(judged)} judged, {num_left} left: run it again to go on\n")

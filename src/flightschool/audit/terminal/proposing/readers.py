@@ -133,7 +133,12 @@ class Readers:
 
 @contextmanager
 def open_readers(
-    proposer: str, checker: str = "", *, timeout_s: float = TIMEOUT_S, at_once: int = 8
+    proposer: str,
+    checker: str = "",
+    *,
+    timeout_s: float = TIMEOUT_S,
+    at_once: int = 8,
+    through: Callable[[ChatModel], ChatModel] = lambda model: model,
 ) -> Iterator[Readers | None]:
     """Readers by their endpoints (``openai:URL#MODEL``, ``anthropic:URL#MODEL``); None where no proposer is named.
 
@@ -142,6 +147,7 @@ def open_readers(
         checker: weighs what came of them; empty: the proposer's model has both roles.
         timeout_s: seconds of one request.
         at_once: requests under way at a time.
+        through: what stands between, for instance to keep what is said.
 
     Raises:
         InputError: no endpoint of that form, or no key in the environment.
@@ -152,7 +158,8 @@ def open_readers(
     with ExitStack() as stack:
         names = (proposer, checker or proposer)
         first, second = (
-            stack.enter_context(client_of(name, key_env=usual_key_env(name), timeout_s=timeout_s)) for name in names
+            through(stack.enter_context(client_of(name, key_env=usual_key_env(name), timeout_s=timeout_s)))
+            for name in names
         )
         models = [name.partition("#")[2] for name in names]
         told = f"proposer {models[0]}, checker {models[1]}"
