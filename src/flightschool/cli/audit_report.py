@@ -39,6 +39,7 @@ def write_page_of(
         pool=pool,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         was_run=was_run,
+        readers=tuple(dict.fromkeys(row["readers"] for row in rows if row.get("readers"))),
         tasks=tuple(
             AuditedFolder(
                 id=row["id"],

@@ -69,6 +69,8 @@ class AuditPage(Record, frozen=True, kw_only=True):
     """False: only text was read, and nothing can be sound."""
     tasks: tuple[AuditedFolder, ...]
     families: tuple[SharedFlaw, ...] = ()
+    readers: tuple[str, ...] = ()
+    """Models that read some of the tasks; empty: none did."""
 
     @property
     def counts(self) -> list[tuple[str, int]]:

@@ -43,6 +43,11 @@ def test_a_finding_stands_with_its_evidence_how_to_play_it_and_its_mend() -> Non
     assert "only read" in render_audit(page(was_run=False))
 
 
+def test_who_read_along_is_named() -> None:
+    assert "read by proposer a, checker b" in render_audit(page(readers=("proposer a, checker b",)))
+    assert "read by" not in render_audit(page())
+
+
 def test_the_gravest_come_first_and_flaws_that_are_shared_are_told_once() -> None:
     family = SharedFlaw(
         flaw="reward-file-forging", line="tests/test.sh: echo 1", members=("a", "b"), share=1.0, num_confirmed=1
