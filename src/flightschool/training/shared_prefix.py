@@ -8,7 +8,7 @@ small attention tensors are ever padded; all linear layers run on the flat token
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from flightschool.training.packing import Pack, Segment
+from flightschool.training.rows import Layout, deal, gather_up, repeat
 
 __all__ = ["SharedPrefixAttention"]
 
@@ -55,27 +56,33 @@ class SharedPrefixAttention:
 
     def __init__(self, pack: Pack, device: torch.device | str = "cpu") -> None:
         self._buckets = [_bucket(pack, segments, device) for depth in _by_depth(pack) for segments in _by_length(depth)]
-        self._order_N = _flat_order(pack, self._buckets).to(device)
+        self._layout = _layout(pack, self._buckets, device)
+        self._keys_R = torch.cat([bucket.keys_BC.flatten() for bucket in self._buckets])
 
     def __call__(self, layer: int, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
         """Attend; ``[N, H, F]``."""
         del layer
-        outs = [self._attend(bucket, q_NHF, k_NKF, v_NKF) for bucket in self._buckets]
-        return torch.cat(outs).index_select(0, self._order_N)
-
-    def _attend(self, bucket: _Bucket, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
         num_kv, size = k_NKF.shape[1:]
-        num_shared = q_NHF.shape[1] // num_kv  # query heads that read one key head: folded into the query axis,
-        num_rows, length = bucket.queries_BT.shape  # so keys and values are not copied for each of them
-        q = q_NHF.flatten(1).index_select(0, bucket.queries_BT.flatten())
-        q = q.view(num_rows, length, num_kv, num_shared, size).permute(0, 2, 3, 1, 4).flatten(2, 3)
-        k, v = (
-            x.flatten(1).index_select(0, bucket.keys_BC.flatten()).view(num_rows, -1, num_kv, size).transpose(1, 2)
-            for x in (k_NKF, v_NKF)
+        queries = torch.split(
+            deal(q_NHF.flatten(1), self._layout), [bucket.queries_BT.numel() for bucket in self._buckets]
         )
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bucket.bias_of(num_shared, q.dtype))
-        out = out.view(num_rows, num_kv, num_shared, length, size).permute(0, 3, 1, 2, 4)
-        return out.reshape(num_rows * length, -1, size)
+        widths = [bucket.keys_BC.numel() for bucket in self._buckets]
+        keys, values = (torch.split(repeat(x.flatten(1), self._keys_R), widths) for x in (k_NKF, v_NKF))
+        rows = zip(self._buckets, queries, keys, values, strict=True)
+        outs_RX = torch.cat([_attend(*one, num_kv, size) for one in rows])
+        return gather_up(outs_RX, self._layout).view(q_NHF.shape)
+
+
+def _attend(bucket: _Bucket, q_RX: Tensor, k_RX: Tensor, v_RX: Tensor, num_kv: int, size: int) -> Tensor:
+    """One bucket: rows of queries, keys and values to rows of the outcome."""
+    num_rows, length = bucket.queries_BT.shape
+    # Query heads that read one key head are folded into the query axis, so keys are not copied for each of them.
+    q = q_RX.view(num_rows, length, num_kv, -1, size).permute(0, 2, 3, 1, 4)
+    num_shared = q.shape[2]
+    k, v = (x_RX.view(num_rows, -1, num_kv, size).transpose(1, 2) for x_RX in (k_RX, v_RX))
+    bias = bucket.bias_of(num_shared, q.dtype)
+    out = F.scaled_dot_product_attention(q.flatten(2, 3), k, v, attn_mask=bias)
+    return out.view(q.shape).permute(0, 3, 1, 2, 4).reshape(num_rows * length, -1)
 
 
 def _by_depth(pack: Pack) -> Iterator[list[Segment]]:
@@ -121,14 +128,12 @@ def _bucket(pack: Pack, segments: list[Segment], device: torch.device | str) -> 
     return _Bucket(queries.to(device), keys.to(device), mask.to(device))
 
 
-def _flat_order(pack: Pack, buckets: list[_Bucket]) -> Tensor:
-    """Where each flat token's output stands among the concatenated outputs of the buckets."""
-    order = torch.empty(pack.num_tokens, dtype=torch.long)
-    rows: Callable[[Tensor], Tensor] = lambda index: torch.arange(index.numel())  # noqa: E731
-    offset = 0
-    for bucket in buckets:
-        flat = bucket.queries_BT.flatten().cpu()
-        # Padding repeats a segment's last token *after* it: written in reverse, the true place is what remains.
-        order[flat.flip(0)] = offset + rows(flat).flip(0)
-        offset += flat.numel()
-    return order
+def _layout(pack: Pack, buckets: list[_Bucket], device: torch.device | str) -> Layout:
+    """Where the queries of all buckets stand one after the other."""
+    tokens = torch.cat([bucket.queries_BT.flatten().cpu() for bucket in buckets])
+    places = torch.arange(tokens.numel())
+    rows = torch.empty(pack.num_tokens, dtype=torch.long)
+    # Padding repeats a segment's last token *after* it: written in reverse, the true place is what remains.
+    rows[tokens.flip(0)] = places.flip(0)
+    padding = places[rows[tokens] != places]
+    return Layout(tokens.to(device), rows.to(device), padding.to(device))
