@@ -7,8 +7,9 @@ torch itself multiplies by MKL there. What oneDNN does better depends on who mul
   weight, laid out as the kernel reads it: 1.8 to 2.3 times at 32 rows, 2.6 to 3.6 at eight, for the memory of the
   copy. It is made again whenever the weight has changed.
 - A *trainer* meets a thousand rows and new weights at every step. ``InPlace`` multiplies by oneDNN forward and towards
-  the input, and adds the gradient of the weight to ``weight.grad`` within the product (MKL, which is the faster one
-  there): autograd would make it apart, in fresh pages, and add it afterwards.
+  the input, and adds the gradient of the weight to ``weight.grad`` itself: autograd would make it apart, in fresh
+  pages, and add it afterwards. That product is MKL's where vectors have 256 bits, and oneDNN's where they have 512:
+  MKL does not use these on processors of others than its maker, and is half as fast then.
 
 Elsewhere (other devices, types and processors, torch without oneDNN) layers multiply as torch does.
 
@@ -32,6 +33,9 @@ __all__ = ["Direct", "InPlace", "Packed", "accumulate_in_place", "has_fast_produ
 _FAMILY = frozenset({"x86_64", "AMD64", "amd64"})
 _PACKED_ROWS = 32
 """Rows that a packed weight is laid out for; any number may be multiplied with it."""
+_WIDE = torch.backends.cpu.get_cpu_capability() == "AVX512"
+_GRADIENT_ROWS = 2048
+"""Rows of a weight whose gradient oneDNN makes at once: they stay in the cache until they are added."""
 
 
 def has_fast_products(weight: Tensor) -> bool:
@@ -116,9 +120,13 @@ def serve_fast(model: Transformer, *, packed: bool) -> None:
 def add_gradient(weight: Tensor, grad_NO: Tensor, x_NI: Tensor) -> None:
     """``weight.grad += gᵀ x``."""
     if weight.grad is None:
-        weight.grad = grad_NO.T @ x_NI
-    else:
+        weight.grad = torch.zeros_like(weight)
+    if not _WIDE:
         weight.grad.addmm_(grad_NO.T, x_NI)
+        return
+    for start in range(0, weight.shape[0], _GRADIENT_ROWS):
+        rows = slice(start, start + _GRADIENT_ROWS)
+        weight.grad[rows] += _product(grad_NO[:, rows].T, x_NI.T)
 
 
 def input_gradient(grad_NO: Tensor, weight: Tensor) -> Tensor:

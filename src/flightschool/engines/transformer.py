@@ -27,6 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from flightschool.engines.architecture import TransformerConfig
 from flightschool.engines.experts import Experts, Routing
+from flightschool.engines.fused import rms_norm, rotate_halves
 from flightschool.engines.products import InPlace
 from flightschool.errors import InputError
 
@@ -85,7 +86,7 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last axis."""
         if x.dtype == torch.float32:
-            return F.rms_norm(x, self.weight.shape, self.weight, self._eps)
+            return rms_norm(x, self.weight, self._eps)
         normed = F.rms_norm(x.float(), self.weight.shape, None, self._eps)
         return self.weight * normed.to(x.dtype)
 
@@ -168,9 +169,7 @@ def _rotate(x: Tensor, cos_NF: Tensor, sin_NF: Tensor) -> Tensor:
     width = cos_NF.shape[-1]
     if width < x.shape[-1]:
         return torch.cat((_rotate(x[..., :width], cos_NF, sin_NF), x[..., width:]), dim=-1)
-    half = width // 2
-    swapped = torch.cat((x[..., half:], x[..., :half]), dim=-1)
-    return torch.addcmul(x * cos_NF.unsqueeze(1), swapped, sin_NF.unsqueeze(1))
+    return rotate_halves(x, cos_NF.unsqueeze(1), sin_NF.unsqueeze(1))
 
 
 class _GatedDown(torch.autograd.Function):
