@@ -28,7 +28,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from flightschool.engines.transformer import Transformer
 
-__all__ = ["Direct", "InPlace", "Packed", "accumulate_in_place", "has_fast_products", "serve_fast"]
+__all__ = ["Direct", "InPlace", "Packed", "accumulate_in_place", "has_fast_products", "product", "serve_fast"]
 
 _FAMILY = frozenset({"x86_64", "AMD64", "amd64"})
 _PACKED_ROWS = 32
@@ -55,6 +55,13 @@ def _product(x_NI: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     if not x_NI.numel():  # an expert without tokens
         return x_NI.new_zeros(*x_NI.shape[:-1], weight.shape[0])
     return torch.ops.mkldnn._linear_pointwise(x_NI, weight, bias, "none", [], "")  # type: ignore[no-any-return]
+
+
+def product(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
+    """``x Wᵀ`` by the fastest kernel; no gradient is recorded."""
+    if has_fast_products(x_NI):
+        return _product(x_NI, weight_OI)
+    return x_NI @ weight_OI.T
 
 
 class Packed:
