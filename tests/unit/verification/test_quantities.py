@@ -27,6 +27,12 @@ from flightschool.verification.quantities import in_unit, number_of, quantities
         ("12 m²", [(12.0, "")]),
         ("٣", [(3.0, "")]),
         ("9" * 200, []),
+        ("USD 12.5 and 3 Swiss francs", [(12.5, "USD"), (3.0, "Swiss francs")]),
+        ("12 euros 3 times", [(12.0, "euros"), (3.0, "")]),
+        ("EUR 12.5 (USD 13.75)", [(12.5, "EUR"), (13.75, "USD")]),
+        ("all 15, top 3", [(15.0, ""), (3.0, "")]),
+        ("-€12, $3-$5", [(-12.0, "€"), (3.0, "$"), (5.0, "$")]),
+        ("5 US\u00a0dollars", [(5.0, "US dollars")]),
     ],
 )
 def test_what_is_read(text: str, found: list[tuple[float, str]]) -> None:
@@ -52,6 +58,11 @@ def test_a_comma_may_be_the_decimal_point() -> None:
         ("5 €", "$", None),
         ("five", "kg", None),
         ("5 or 6 kg", "kg", None),
+        ("USD 12.5", "USD", 12.5),
+        ("1 h 45 min", "min", 105.0),
+        ("1d2h30m", "h", 26.5),
+        ("-2 h 30 min", "h", -2.5),
+        ("2 h 90 min", "h", None),
     ],
 )
 def test_conversion_by_hand(text: str, unit: str, value: float | None) -> None:
