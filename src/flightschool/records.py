@@ -197,13 +197,19 @@ class AnswerCheck(Record, frozen=True, kw_only=True, tag="answer"):
     contains: tuple[str, ...]
 
 
+FLOAT_NOISE = 1e-9
+"""What arithmetic in floats may leave, in terms of the number: the default of ``relative``. Of whole numbers it says
+nothing; they are equal or not, unless another bound is declared."""
+
+
 class Comparison(Record, frozen=True, kw_only=True):
     """How a found value is held against an expected one, at every depth."""
 
     tolerance: float = 0.0
     """Largest absolute difference of two equal numbers."""
-    relative: float = 1e-9
-    """Largest difference in terms of the expected number; the larger of the two bounds counts."""
+    relative: float = FLOAT_NOISE
+    """Largest difference in terms of the expected number; the larger of the two bounds counts. The default holds for
+    floats alone."""
     order: Literal["ordered", "set", "multiset", "by_key"] = "ordered"
     """How the items of lists find one another."""
     key: str = ""
@@ -264,7 +270,8 @@ class NumberAnswerCheck(Record, frozen=True, kw_only=True, tag="answer_number"):
     unit: str = ""
     """Empty: a bare number, whatever word follows it."""
     tolerance: float = 0.0
-    relative: float = 1e-9
+    relative: float = FLOAT_NOISE
+    """The default holds for fractions alone, as in ``Comparison``."""
     which: Literal["only", "last"] = "only"
     """``only``: all numbers stated are the expected one, so listing many passes nothing; ``last``: the last is."""
     after: str = ""

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from flightschool.digest import canonical_json
-from flightschool.records import Comparison, Json
+from flightschool.records import FLOAT_NOISE, Comparison, Json
+from flightschool.verification.closeness import by_value, is_close
 from flightschool.verification.quantities import in_unit, is_unit
 
 __all__ = ["MOST_FUZZY_ITEMS", "Difference", "comparison_problem", "differences"]
@@ -196,7 +197,8 @@ class _Search:
     def _equal(self, found: Json, expected: Json) -> bool:
         if _is_number(expected):
             value = self._number(found)
-            return value is not None and _close(value, expected, self.how)
+            how = self.how
+            return value is not None and is_close(value, expected, tolerance=how.tolerance, relative=how.relative)
         if isinstance(expected, bool) or isinstance(found, bool):
             return found is expected
         return bool(found == expected)
@@ -262,20 +264,11 @@ def _counted(items: Sequence[Json], once: bool) -> dict[bytes, tuple[Json, int]]
 
 
 def _is_fuzzy(how: Comparison) -> bool:
-    return how.tolerance > 0.0 or how.relative > 1e-9 or bool(how.unit) or how.subset
+    return how.tolerance > 0.0 or how.relative > FLOAT_NOISE or bool(how.unit) or how.subset
 
 
 def _is_number(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _close(found: float, expected: float, how: Comparison) -> bool:
-    try:
-        if not math.isfinite(found):
-            return False
-        return abs(found - expected) <= max(how.tolerance, how.relative * abs(expected))
-    except OverflowError:  # integers beyond the range of floats
-        return found == expected
 
 
 def _plain_number(text: str) -> float | int | None:
@@ -286,14 +279,13 @@ def _plain_number(text: str) -> float | int | None:
 
 
 def _bytes(value: Json) -> bytes:
-    """Equal values have equal bytes: 1 and 1.0 too, numbers to nine significant digits."""
+    """Equal values have equal bytes: 1 and 1.0 too, fractions to nine significant digits."""
     return canonical_json(_rounded(value)) if _storable(value) else repr(value).encode("utf-8", "replace")
 
 
 def _rounded(value: Json) -> Json:
     if isinstance(value, float):
-        short = float(f"{value:.9g}") if math.isfinite(value) else repr(value)
-        return int(short) if isinstance(short, float) and short.is_integer() else short
+        return by_value(value) if math.isfinite(value) else repr(value)
     if isinstance(value, Mapping):
         return {str(key): _rounded(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

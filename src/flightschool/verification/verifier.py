@@ -25,7 +25,7 @@ from flightschool.verification.states import Resources, States
 
 __all__ = ["JUDGE_VERSION", "CheckVerifier", "rules_in"]
 
-JUDGE_VERSION = "1"
+JUDGE_VERSION = "2"
 """Raised whenever the meaning of a rule changes; part of every verifier's digest."""
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flightschool.digest import digest
 from flightschool.records import Comparison, Json
 from flightschool.verification.comparing import MOST_FUZZY_ITEMS, comparison_problem, differences
 
@@ -58,6 +59,41 @@ def test_the_larger_of_two_tolerances_counts() -> None:
     assert same(101, 100, relative=0.01)
     assert not same(101.1, 100, relative=0.01)
     assert same({"a": [10.4]}, {"a": [10]}, tolerance=0.5)
+
+
+BIG = 10_000_000_001
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "how", "equal"),
+    [
+        (BIG, BIG + 8, {}, False),
+        (float(BIG), BIG + 8, {}, False),  # 1e10 is no way around it
+        (float(BIG), BIG, {}, True),
+        (BIG - 1e-5, BIG, {}, True),  # the noise of a sum of floats
+        (float(BIG), float(BIG + 8), {}, True),  # floats were declared
+        (2**60 + 1, 2**60, {}, False),
+        (BIG, BIG + 8, {"relative": 1e-8}, True),
+        (BIG, BIG + 8, {"tolerance": 8}, True),
+        (BIG, BIG + 9, {"tolerance": 8}, False),
+        ([BIG], [BIG + 8], {"order": "set"}, False),
+        ([float(BIG - 1)], [BIG], {"order": "set"}, False),
+        ([BIG + 1e-6], [BIG], {"order": "multiset"}, True),
+        ([{"id": float(BIG), "v": 1}], [{"id": BIG, "v": 1}], {"order": "by_key", "key": "id"}, True),
+        ([{"id": BIG - 1, "v": 1}], [{"id": BIG, "v": 1}], {"order": "by_key", "key": "id"}, False),
+        ([{"id": "a", "v": BIG + 1}], [{"id": "a", "v": BIG}], {"order": "by_key", "key": "id"}, False),
+        (f"{BIG} g", BIG + 8, {"unit": "g"}, False),
+        ("12345678901234567891 g", 12345678901234567891, {"unit": "g"}, True),
+    ],
+)
+def test_whole_numbers_are_equal_exactly_unless_a_bound_is_declared(
+    found: Json, expected: Json, how: dict[str, object], equal: bool
+) -> None:
+    assert same(found, expected, **how) is equal
+
+
+def test_the_rule_for_whole_numbers_changed_no_digest_of_a_check() -> None:
+    assert digest(Comparison()) == "sha256:c77105996b4803e0ea3d75bd5084b68582c1d85f45b83aaefa7cf5183343f58d"
 
 
 def test_order_of_lists() -> None:

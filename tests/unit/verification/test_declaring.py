@@ -129,6 +129,17 @@ def test_what_was_loaded_judges(tmp_path: Path) -> None:
         assert verdict.checks[0].passed is passed
 
 
+@pytest.mark.parametrize(
+    ("compare", "passed"),
+    [("", False), ("compare = { relative = 1e-8 }", True), ("compare = { tolerance = 8 }", True)],
+)
+def test_a_declared_tolerance_holds_for_whole_numbers_too(tmp_path: Path, compare: str, passed: bool) -> None:
+    text = CHECK + f'rule = "json"\npointer = "/n"\nexpected = 10000000001\n{compare}\n'
+    end = Evidence(initial_state=b"{}", end_state=b'{"n": 10000000009}')
+    verdict = CheckVerifier(load_checks(write(tmp_path, text))).verify(end)
+    assert verdict.checks[0].passed is passed
+
+
 def test_every_kind_has_a_name() -> None:
     assert set(RULES.values()) == set(KINDS) == set(get_args(CheckRule))
     assert {"sql", "diff", "calls", "answer", "state", "file", "judge", "panel"} <= set(RULES)

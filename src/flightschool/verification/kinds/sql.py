@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from functools import lru_cache
 
 from flightschool.errors import InfrastructureError
 from flightschool.records import Evidence, Json, SqlCheck
+from flightschool.verification.closeness import by_value
 from flightschool.verification.images import QueryFailedError, Row, broken_state, is_sqlite, query, sealed
 from flightschool.verification.kinds.base import Finding, Kind, show
 from flightschool.verification.states import States
@@ -64,13 +66,10 @@ def _same_rows(found: Sequence[Row], expected: Sequence[Sequence[Json]], ordered
 
 
 def _normal(value: Json) -> Json:
-    """Numbers compare by value to nine significant digits: sums of floats carry noise that means nothing."""
+    """Fractions compare to nine significant digits: sums of floats carry noise that means nothing."""
     if isinstance(value, bool):
         return int(value)
-    if isinstance(value, float):
-        rounded = float(f"{value:.9g}")
-        return int(rounded) if rounded.is_integer() else rounded
-    return value
+    return by_value(value) if isinstance(value, float) and math.isfinite(value) else value
 
 
 def _problem(rule: SqlCheck) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from flightschool.environments.terminal.end_state import EndState
 from flightschool.errors import InfrastructureError, InputError
-from flightschool.records import Check, CheckRule, Comparison, FileCheck, Json, JsonCheck, StateCheck
+from flightschool.records import Check, CheckRule, Comparison, FileCheck, Json, JsonCheck, SqlCheck, StateCheck
 from flightschool.sandbox.written import Written, WrittenKind
 from flightschool.verification.files import TERMINAL_MAGIC
 
@@ -63,6 +63,30 @@ def test_sqlite_states(judge: Judge, script: str, rule: StateCheck, passed: bool
     assert check.passed is passed, check.evidence
 
 
+LEDGER = "CREATE TABLE bills (id TEXT PRIMARY KEY, cents INT, weight REAL); INSERT INTO bills VALUES ('A', {}, {});"
+
+
+@pytest.mark.parametrize(("cents", "weight", "passed"), [(10**10 + 1, 1e10, True), (10**10 + 9, 1e10, False)])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        StateCheck(expected={"bills": [{"id": "A", "cents": 10**10 + 1, "weight": 10**10}]}, unnamed="ignored"),
+        StateCheck(
+            expected={"bills": [{"id": "A", "cents": 10**10 + 1, "weight": 1e10 + 1}]},
+            compare=Comparison(order="by_key", key="id"),
+            unnamed="ignored",
+        ),
+        SqlCheck(query="SELECT cents, weight FROM bills", expected=((10**10 + 1, 10**10),)),
+        SqlCheck(query="SELECT cents + 0.0 FROM bills", expected=((10**10 + 1,),)),
+    ],
+)
+def test_whole_numbers_of_a_table_are_exact(
+    judge: Judge, rule: CheckRule, cents: int, weight: float, passed: bool
+) -> None:
+    check = judge(rule, start=image(""), end=image(LEDGER.format(cents, weight)))
+    assert check.passed is passed, check.evidence
+
+
 def test_a_json_state(judge: Judge) -> None:
     start = {"orders": {"A": {"paid": False, "at": 1}}, "log": []}
     done = {"orders": {"A": {"paid": True, "at": 2}}, "log": []}
@@ -93,6 +117,7 @@ FILES = {
     "/out/data.json": '{"rows": [2, 1.0000000000001]}',
     "/out/lines.jsonl": '{"a": 1}\n\n{"a": 2}\n',
     "/out/table.csv": "name,weight\nx,1.50\ny,2 kg\n",
+    "/out/ids.csv": "id\n10000000009\n",
     "/out/blob": {"base64": base64.b64encode(b"\xff\x00").decode()},
     "/out/odd": {"link": "/etc/passwd"},
 }
@@ -116,6 +141,8 @@ FILES = {
             True,
         ),
         (FileCheck(path="/out/table.csv", format="csv", expected=[{"name": "x", "weight": 1.5}]), False),
+        (FileCheck(path="/out/ids.csv", format="csv", expected=[{"id": 10000000009}]), True),
+        (FileCheck(path="/out/ids.csv", format="csv", expected=[{"id": 10000000001}]), False),
         (FileCheck(path="/out/blob", format="sha256", expected=hashlib.sha256(b"\xff\x00").hexdigest()), True),
         (FileCheck(path="/out/blob", expected="x"), False),
         (FileCheck(path="/out/odd", expected="x"), False),
