@@ -6,9 +6,17 @@ import math
 from collections.abc import Iterator, Sequence
 
 from flightschool.records import Json, NumberAnswerCheck
+from flightschool.verification.closeness import is_close
 from flightschool.verification.kinds.base import Finding, Kind, show
 from flightschool.verification.kinds.extract import part_after
-from flightschool.verification.quantities import Quantity, converted, is_unit, quantities
+from flightschool.verification.quantities import (
+    Quantity,
+    converted,
+    is_duration,
+    is_unit,
+    quantities,
+    with_durations,
+)
 from flightschool.verification.states import States
 
 __all__ = ["ANSWER_NUMBER"]
@@ -22,15 +30,29 @@ def _judge(rule: NumberAnswerCheck, states: States) -> Finding:
         return Finding(False, f"answer {show(states.evidence.answer)} lacks {show(rule.after)}")
     if len(said) > _MOST_CHARACTERS:
         return Finding(False, f"an answer of {len(said)} characters is not searched for a number")
-    values = _values(rule, list(quantities(said, rule.decimal)))
-    wanted = f"{rule.value:g}{' ' + rule.unit if rule.unit else ''}"
+    read = with_durations if is_duration(rule.unit) else quantities
+    values = _values(rule, list(read(said, rule.decimal)))
+    wanted = f"{_digits(rule.value)}{' ' + rule.unit if rule.unit else ''}"
     if not values:
         return Finding(False, f"answer {show(said)} states no such number; expected {wanted}")
     counted = values[-1:] if rule.which == "last" else values
-    margin = max(rule.tolerance, rule.relative * abs(rule.value))
-    passed = all(abs(value - rule.value) <= margin for value in counted)
-    shown = ", ".join(f"{value:g}" for value in values[:8])
+    passed = all(_is_meant(value, rule) for value in counted)
+    shown = ", ".join(map(_digits, values[:8]))
     return Finding(passed, f"answer states {shown}; expected {wanted}")
+
+
+def _is_meant(value: float, rule: NumberAnswerCheck) -> bool:
+    expected = float(rule.value)
+    if not expected.is_integer():
+        return is_close(value, expected, tolerance=rule.tolerance, relative=rule.relative)
+    # the declaration holds its number as a float, which not every integer is: digits that were said are held alike
+    found = int(float(value)) if isinstance(value, int) else value
+    return is_close(found, int(expected), tolerance=rule.tolerance, relative=rule.relative)
+
+
+def _digits(value: float) -> str:
+    """All digits that tell a number from its neighbours."""
+    return repr(value).removesuffix(".0")
 
 
 def _values(rule: NumberAnswerCheck, found: Sequence[Quantity]) -> list[float]:

@@ -40,6 +40,32 @@ Judge = Callable[..., Check]
         (NumberAnswerCheck(value=100, tolerance=2), "102.1", False),
         (NumberAnswerCheck(value=100, relative=0.05), "95.5 units", True),
         (NumberAnswerCheck(value=1234.5, decimal=","), "1.234,5", True),
+        (NumberAnswerCheck(value=10_000_000_001), "10000000009", False),
+        (NumberAnswerCheck(value=10_000_000_001), "10,000,000,001", True),
+        (NumberAnswerCheck(value=10_000_000_001, relative=1e-8), "10000000009", True),
+        (NumberAnswerCheck(value=1234567890123456789), "1234567890123456789", True),
+        (NumberAnswerCheck(value=1234567890123456789), "1234567890123499999", False),
+        (JsonAnswerCheck(expected={"id": 10_000_000_001}), '{"id": 10000000009}', False),
+        (NumberAnswerCheck(value=12.5, unit="EUR"), "12.5", True),
+        (NumberAnswerCheck(value=12.5, unit="EUR"), "EUR 12.5, that is USD 13.75", True),
+        (NumberAnswerCheck(value=12.5, unit="EUR"), "It costs 12.5 euros (1250 cents).", True),
+        (NumberAnswerCheck(value=12.5, unit="EUR"), "USD 12.5", False),
+        (NumberAnswerCheck(value=12.5, unit="EUR"), "**USD**: 12.5", False),
+        (NumberAnswerCheck(value=12.5, unit="EUR"), "12.5 dollars", False),
+        (NumberAnswerCheck(value=12.5, unit="EUR"), "12.5 (in USD)", False),
+        (NumberAnswerCheck(value=12.5, unit="EUR"), "12.5 Swiss francs", False),
+        (NumberAnswerCheck(value=12.5, unit="EUR"), "12.5 SEK/kg", False),
+        (NumberAnswerCheck(value=12.5, unit="EUR"), "12.5 cents", False),
+        (NumberAnswerCheck(value=12.5, unit="USD"), "-$12.5", False),
+        (NumberAnswerCheck(value=12.5, unit="CAD"), "$12.50", True),
+        (NumberAnswerCheck(value=12.5, unit="CAD"), "12.5 US dollars", False),
+        (NumberAnswerCheck(value=12.5, unit="GBP"), "12.5 pounds", True),
+        (NumberAnswerCheck(value=12.5, unit="kg"), "12.5 dollars", False),
+        (NumberAnswerCheck(value=2.5, unit="h"), "It takes 2 h 30 min (150 min).", True),
+        (NumberAnswerCheck(value=2.5, unit="hours"), "2 hours and 30 minutes", True),
+        (NumberAnswerCheck(value=2.5, unit="h"), "2h30m", True),
+        (NumberAnswerCheck(value=2, unit="h"), "2h 30m", False),
+        (NumberAnswerCheck(value=2.5, unit="h"), "2 h or 30 min", False),
         (NumberAnswerCheck(value=7, after="Answer:"), "5 tries. ANSWER: 7", True),
         (NumberAnswerCheck(value=7, after="Answer:"), "Answer: 7. Answer: 8", False),
         (NumberAnswerCheck(value=7, after="Answer:"), "7", False),
@@ -80,6 +106,12 @@ Judge = Callable[..., Check]
 def test_what_passes(judge: Judge, rule: CheckRule, answer: str, passed: bool) -> None:
     check = judge(rule, answer)
     assert check.passed is passed, check.evidence
+
+
+def test_the_evidence_has_the_digits_that_differ(judge: Judge) -> None:
+    check = judge(NumberAnswerCheck(value=1234567.89), "It is 1234567.99")
+    assert check.evidence == "answer states 1234567.99; expected 1234567.89"
+    assert judge(NumberAnswerCheck(value=15, unit="kg"), "15.0").evidence == "answer states 15; expected 15 kg"
 
 
 @pytest.mark.parametrize(
