@@ -22,6 +22,7 @@ import tomllib
 import typing
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -197,9 +198,48 @@ def _convert(table: dict[str, Any], kind: type[CheckSpec], where: str) -> CheckS
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
         place = re.search(r"at `\$\.?(.*)`$", str(error))
-        raise ConfigError(
-            f"wrong value: {error}",
-            where=f"{where}: {place.group(1).removeprefix('rule.')}" if place else where,
-            expected="what the message names",
-            mend="correct the value",
-        ) from error
+        path = place.group(1) if place else ""
+        told = f"{where}: {path.removeprefix('rule.')}" if path else where
+        raise (_no_such_word(table, path, told) or _wrong_value(error, told)) from error
+
+
+def _wrong_value(error: msgspec.ValidationError, where: str) -> ConfigError:
+    return ConfigError(
+        f"wrong value: {error}", where=where, expected="what the message names", mend="correct the value"
+    )
+
+
+def _no_such_word(table: dict[str, Any], path: str, where: str) -> ConfigError | None:
+    """The error of a text where one of a few words belongs; None: the error is another."""
+    value, words = _at(table, path)
+    if not isinstance(value, str) or not words or value in words:
+        return None
+    near = difflib.get_close_matches(value, words, n=1)
+    return ConfigError(
+        f"unknown value {value!r}",
+        where=where,
+        expected=f"one of {', '.join(words)}",
+        mend=f"did you mean {near[0]!r}?" if near else "choose one of these",
+    )
+
+
+def _at(table: dict[str, Any], path: str) -> tuple[Json, list[str]]:
+    """The value at a path of the table (``rule.members[0].rule.order``), and the words that may stand there."""
+    value: Json = table
+    annotation: Any = CheckSpec
+    for name, index in re.findall(r"(\w+)|\[(\d+)\]", path.replace("[...]", "")):
+        if index:
+            value = value[int(index)]
+            continue
+        # a rule is one of many records, and says itself which
+        record = RULES.get(value.get("type", "")) or next(_records_in(annotation))
+        annotation = next(field.type for field in msgspec.structs.fields(record) if field.name == name)
+        value = value.get(name)
+    return value, list(_words(annotation))
+
+
+def _words(annotation: Any) -> Iterator[str]:
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        yield from (str(member.value) for member in annotation)
+    for inner in typing.get_args(annotation):
+        yield from (inner,) if isinstance(inner, str) else _words(inner)
