@@ -38,9 +38,23 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             "configuration file not found", where=str(path), expected="a TOML file", mend="check the path"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except IsADirectoryError:
         raise ConfigError(
-            "configuration file cannot be read", where=str(path), expected="UTF-8 text", mend=str(error)
+            "a folder, not a file", where=str(path), expected="a TOML file", mend="name the file in it"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"configuration file is no text: byte {error.start} is not UTF-8",
+            where=str(path),
+            expected="a TOML file in UTF-8",
+            mend="save it as UTF-8, or check the path",
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"configuration file cannot be read: {error.strerror}",
+            where=str(path),
+            expected="a TOML file that you may read",
+            mend="check the path and the permissions",
         ) from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(

@@ -71,7 +71,23 @@ def load_declaration(path: Path) -> Declaration:
         parse_checks(table, folder=path.parent, where=str(path))  # raises what is wrong
         rows = []
     declared = tuple(_declared(row, number, path) for number, row in enumerate(rows, 1))
+    _refuse_same_ids(declared, path)
     return Declaration(checks=declared, drafted=cast("Literal['kept', 'left_out']", drafted))
+
+
+def _refuse_same_ids(declared: Sequence[DeclaredCheck], path: Path) -> None:
+    """Two checks may share an id only if no task has both."""
+    seen: dict[str, set[str]] = {}  # id → tasks; "" for all of them
+    for row in declared:
+        tasks, others = set(row.tasks or ("",)), seen.setdefault(row.check.id, set())
+        if others and ("" in others | tasks or others & tasks):
+            raise ConfigError(
+                f"two checks of one task have the id {row.check.id!r}",
+                where=f"{path}: check {row.check.id}",
+                expected="an id of its own for each check of a task",
+                mend="rename one, or name different tasks in both",
+            )
+        others |= tasks
 
 
 def _declared(row: Any, number: int, path: Path) -> DeclaredCheck:  # Any: what stands in the file, not yet validated

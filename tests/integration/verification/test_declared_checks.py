@@ -328,6 +328,16 @@ def test_what_is_wrong_in_a_declaration_is_named(build: Callable[[str], None], r
     assert "drafted" in run(*words, code=2)["error"]["what"]
     (tmp_path / "bad.toml").write_text("draftd = 'kept'\n" + bad)
     assert run(*words, code=2)["error"]["expected"] == "drafted, [[check]]"
+    (tmp_path / "bad.toml").write_text(bad.replace("cancel-A2", "cancel-A1") * 2)
+    error = run(*words, code=2)["error"]
+    assert (error["what"], error["where"]) == ("two checks of one task have the id 'a'", "bad.toml: check a")
     alone = bad.replace("functional", "process").replace("cancel-A2", "cancel-A1")
     (tmp_path / "bad.toml").write_text("drafted = 'left_out'\n" + alone)
     assert run(*words, code=2)["error"]["what"] == "no functional check is left"
+    error = run(*words[:-1], ".", code=2)["error"]
+    assert error == {
+        "what": "a folder, not a file",
+        "where": ".",
+        "expected": "a TOML file",
+        "mend": "name the file in it",
+    }

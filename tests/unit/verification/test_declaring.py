@@ -218,6 +218,14 @@ def test_no_file_at_all(tmp_path: Path) -> None:
         load_checks(tmp_path / "none.toml")
 
 
+def test_no_text_and_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a folder, not a file.*mend: name the file in it"):
+        load_checks(tmp_path)
+    (tmp_path / "checks.toml").write_bytes(b'id = "\xff"')
+    with pytest.raises(ConfigError, match=r"byte 6 is not UTF-8.*mend: save it as UTF-8"):
+        load_checks(tmp_path / "checks.toml")
+
+
 def test_a_broken_gold_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "gold.json").write_text("{")
     text = CHECK + 'rule = "json"\nexpected_file = "gold.json"'
