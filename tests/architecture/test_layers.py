@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (NONE, ("audit", "screening", "training", "evaluation")),
     (NONE, ("distributed", "reports")),
     (ORDER, ("stations", "pipeline")),
-    (ORDER, ("dashboard", "bench", "cli")),
+    (ORDER, ("dashboard", "bench", "cli", "__main__")),
 )
 """Layer by layer, lowest first: what members of one layer may import of each other, and the members.
 

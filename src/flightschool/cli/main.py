@@ -16,6 +16,7 @@ import typer
 
 from flightschool import __version__
 from flightschool.cli import output
+from flightschool.cli.help_text import make_literal
 from flightschool.cli.usage import as_flightschool_error, unexpected
 
 __all__ = ["VERB_FILES", "build_app", "command_tree", "main"]
@@ -78,6 +79,7 @@ def command_tree() -> Any:
     tree: Any = typer.main.get_command(build_app())
     # The library lists plain verbs before groups of verbs; people look for them along the way of the data.
     tree.commands = {name: tree.commands[name] for name in VERB_FILES if name in tree.commands}
+    make_literal(tree)
     return tree
 
 

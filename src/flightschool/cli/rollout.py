@@ -31,7 +31,7 @@ def rollout(
     policy_text: str = typer.Option(
         ...,
         "--policy",
-        help="oracle, noop, random, constant:FILE, script:FILE, model:DIR, run:RUN\\[@STEP], openai:URL#MODEL or "
+        help="oracle, noop, random, constant:FILE, script:FILE, model:DIR, run:RUN[@STEP], openai:URL#MODEL or "
         "anthropic:URL#MODEL.",
     ),
     num: int = typer.Option(8, "-n", "--num", min=1, help="Episodes; tasks repeat when there are fewer of them."),

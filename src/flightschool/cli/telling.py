@@ -42,7 +42,7 @@ class LiveTell:
         console = output.current().console
         if console.is_terminal:
             self._bars = Progress(
-                TextColumn("        {task.description}"),
+                TextColumn("        {task.description}", markup=False),
                 BarColumn(bar_width=BAR_WIDTH),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),

@@ -35,6 +35,7 @@ def test_every_verb_helps_with_an_example(words: tuple[str, ...], run: Run) -> N
     text = re.sub(r"\s+", " ", spoken.out)
     assert f"Example: flightschool {' '.join(words)}" in text
     assert "--json" in text
+    assert not re.search("[\U0001f000-\U0001faff]", text), "a name was read as an emoji"
 
 
 @pytest.mark.parametrize("words", VERBS, ids=" ".join)
@@ -169,3 +170,9 @@ def test_reader_that_leaves_early_is_no_error() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     assert done.returncode in (0, 1)
+
+
+@pytest.mark.parametrize("module", ["flightschool", "flightschool.cli"])
+def test_the_package_runs_as_a_module(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()[0], done.stderr) == (0, "flightschool", "")
