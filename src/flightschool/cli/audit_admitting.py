@@ -69,7 +69,7 @@ class Admitting:
             space: holds audits and log; None: there is no workspace.
 
         Raises:
-            InputError: a task is waived that is none of the pool, or without a reason.
+            InputError: a task is waived that is none of the pool, that cannot be read, or without a reason.
         """
         from flightschool.records import AuditVerdict
 
@@ -82,6 +82,14 @@ class Admitting:
                 where="--waive",
                 expected="ids as the audit tells them",
                 mend="correct it",
+            )
+        unread = [audit for audit in audits if audit.id in self.waive and not audit.digest]
+        if unread:
+            raise InputError(
+                f"task {unread[0].id!r} is waived, and {unread[0].unaudited_because}",
+                where=unread[0].path,
+                expected="a folder whose content has a digest: what trains must be what was admitted",
+                mend=f"mend the folder, or leave out --waive {unread[0].id}",
             )
         chosen = [audit for audit in audits if audit.verdict is AuditVerdict.SOUND or audit.id in self.waive]
         name = actor() if self.waive or self.reason else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,7 @@ def audit_folders_verb(
     """
     from flightschool.audit.terminal.proposing import open_readers
 
+    started = time.perf_counter()
     for path in paths:
         _check(path)
     care.readers.check(static=care.static)
@@ -102,7 +104,7 @@ def audit_folders_verb(
     admitted = admitting.admit(", ".join(paths), told.audits, space)
     if space is not None:
         space.close()
-    summary = told.summary()
+    summary = told.summary(time.perf_counter() - started)
     write_page_of(report, ", ".join(paths), told.rows, was_run=not care.static, families=summary["families"])
     payload = {"tasks": told.rows, "summary": summary, **({} if admitted is None else {"admitted": admitted})}
     output.finish(payload, fell_short=set(told.verdicts) != {"sound"})

@@ -35,13 +35,14 @@ class Told:
         slim = [msgspec.structs.replace(found, script="") for found in audit.findings]
         self.audits.append(msgspec.structs.replace(audit, findings=tuple(slim)))
 
-    def summary(self) -> dict[str, Any]:
-        """Counts over all, and the flaws that several tasks share."""
+    def summary(self, wall_s: float) -> dict[str, Any]:
+        """Counts over all, and the flaws that several tasks share; ``wall_s`` is what the whole took."""
         return {
             "num_tasks": len(self.rows),
             "verdicts": dict(sorted(self.verdicts.items())),
             "num_episodes": sum(row["num_episodes"] for row in self.rows),
-            "wall_s": sum(row["wall_s"] for row in self.rows),
+            "wall_s": wall_s,
+            "task_s": sum(row["wall_s"] for row in self.rows),
             "families": _families(self.audits),
         }
 

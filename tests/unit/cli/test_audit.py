@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from flightschool.cli.audit_rows import audit_row
+
 FIELDS = {"class", "severity", "confirmed", "evidence", "mend"}
 
 
@@ -79,6 +81,31 @@ def test_the_evidence_of_a_finding_is_a_script_that_replays_alone(run: Any, spac
     (episode,) = run(*words).json["episodes"]
     assert episode["task"] == row["id"]
     assert episode["reward"]["outcome"] == 1.0
+
+
+def _unreadable_pool(space: Path) -> None:
+    for name in ("a", "b"):
+        (space / "tasks" / name).mkdir(parents=True)
+        (space / "tasks" / name / "instruction.md").write_text("x\n")
+        (space / "tasks" / name / "task.toml").write_text("= nonsense")
+
+
+def test_a_folder_that_cannot_be_read_is_not_admitted(run: Any, space: Path) -> None:
+    _unreadable_pool(space)
+    spoken = run("audit", "./tasks", "--admit", "list.json", "--waive", "b", "--reason", "a look", "--json")
+    assert spoken.code == 2
+    assert spoken.error["what"].startswith("task 'b' is waived, and it cannot be read: ")
+    assert spoken.error["where"].endswith("tasks/b")
+    assert "leave out --waive b" in spoken.error["mend"]
+    assert not (space / "list.json").exists()
+
+
+def test_the_wall_is_the_clock_on_it(run: Any, space: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _unreadable_pool(space)
+    monkeypatch.setattr("flightschool.cli.audit_rows.audit_row", lambda audit: {**audit_row(audit), "wall_s": 100.0})
+    summary = run("audit", "./tasks", "--static", "--json").json["summary"]
+    assert summary["task_s"] == 200.0, "as if both had run side by side"
+    assert 0 < summary["wall_s"] < 100
 
 
 def test_a_server_is_an_environment_and_no_folder(run: Any, space: Path) -> None:
