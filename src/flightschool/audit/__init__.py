@@ -17,11 +17,13 @@ if TYPE_CHECKING:
         AuditIndex,
         FolderTask,
         folder_audits,
+        folder_waiver,
         kept_folder_audit,
         require_sound,
         require_sound_folders,
         save_audits,
         save_folder_audit,
+        task_waiver,
     )
     from flightschool.audit.probes import REQUIRED
     from flightschool.audit.records import ProbeReport, TaskReports
@@ -41,12 +43,14 @@ __all__ = [
     "audit_environment",
     "environment_wide",
     "folder_audits",
+    "folder_waiver",
     "kept_folder_audit",
     "open_journal",
     "require_sound",
     "require_sound_folders",
     "save_audits",
     "save_folder_audit",
+    "task_waiver",
     "verdict_of",
     "view_environment",
 ]

@@ -5,6 +5,9 @@ it a task that no one has audited. Audits of task folders are kept by the digest
 
 A finding on the whole environment shuts the gate for the tasks that it spared, too: whether there is one is asked of
 *all* audits of the environment, not of those of the tasks at the gate, which would be the spared ones.
+
+Who overrides the gate is kept for each task that passes by it (``waivers``): the tasks that are not sound, or all of
+them where the whole environment is suspect.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from flightschool.audit.terminal.records import FolderAudit
 from flightschool.audit.verdicts import environment_wide, verifier_digest
+from flightschool.audit.waivers import keep_waiver, kept_waiver
 from flightschool.errors import FlightschoolError, GateError
-from flightschool.governance import AuditLog, override
+from flightschool.governance import AuditLog, Override, override
 from flightschool.protocols import Environment, Store
 from flightschool.records import AuditVerdict, Finding, Task, TaskAudit
 
@@ -25,11 +29,13 @@ __all__ = [
     "AuditIndex",
     "FolderTask",
     "folder_audits",
+    "folder_waiver",
     "kept_folder_audit",
     "require_sound",
     "require_sound_folders",
     "save_audits",
     "save_folder_audit",
+    "task_waiver",
 ]
 
 KIND = "audit"
@@ -54,6 +60,16 @@ def kept_folder_audit(store: Store, digest: str) -> FolderAudit | None:
     return store.get(FOLDER_KIND, digest, FolderAudit) if digest and store.has(FOLDER_KIND, digest) else None
 
 
+def folder_waiver(store: Store, digest: str) -> Override | None:
+    """Who let a folder of this content pass, and why; None: nobody."""
+    return kept_waiver(store, digest)
+
+
+def task_waiver(store: Store, audit: TaskAudit) -> Override | None:
+    """Who let an environment's task train as it was audited, and why; None: nobody."""
+    return kept_waiver(store, _key(audit.environment, audit.task_digest, audit.verifier_digest))
+
+
 class AuditIndex:
     """Finds the audit of a task as it is now.
 
@@ -68,9 +84,13 @@ class AuditIndex:
 
     def find(self, task: Task) -> TaskAudit | None:
         """The audit of this task with these checks, or None when there is none."""
-        verifier = verifier_digest(self._environment.reference(task.id))
-        key = _key(self._environment.name, task.digest, verifier)
+        key = self.key(task)
         return self._store.get(KIND, key, TaskAudit) if self._store.has(KIND, key) else None
+
+    def key(self, task: Task) -> str:
+        """Under which the audit of the task as it is now, and a waiver of it, are kept."""
+        verifier = verifier_digest(self._environment.reference(task.id))
+        return _key(self._environment.name, task.digest, verifier)
 
     def all(self) -> tuple[TaskAudit, ...]:
         """The audits of all tasks of the environment that have one as they are now."""
@@ -111,7 +131,7 @@ def require_sound(
         InputError: an override without a name or without a reason.
     """
     index = AuditIndex(store, environment)
-    found = [(task.id, index.find(task)) for task in tasks]
+    found = [_AtGate(task.id, index.key(task), index.find(task)) for task in tasks]
     return _pass(store, environment.name, found, environment_wide(index.all()), actor, reason)
 
 
@@ -158,7 +178,9 @@ def require_sound_folders(
         GateError, InputError: as ``require_sound``.
     """
     whole = [audit for _, audit in folder_audits(store, among or tasks) if audit is not None]
-    return _pass(store, pool, folder_audits(store, tasks), environment_wide(whole), actor, reason)
+    audits = folder_audits(store, tasks)
+    found = [_AtGate(task.id, task.digest, audit) for task, (_, audit) in zip(tasks, audits, strict=True)]
+    return _pass(store, pool, found, environment_wide(whole), actor, reason)
 
 
 def _as_task(audit: FolderAudit, task: FolderTask) -> TaskAudit:
@@ -173,26 +195,36 @@ def _as_task(audit: FolderAudit, task: FolderTask) -> TaskAudit:
     )
 
 
+class _AtGate(NamedTuple):
+    """A task that is to pass."""
+
+    id: str
+    key: str
+    """Of its audit; empty: its content could not be read."""
+    audit: TaskAudit | None
+
+    @property
+    def verdict(self) -> AuditVerdict:
+        return self.audit.verdict if self.audit is not None else AuditVerdict.UNAUDITED
+
+
 def _pass(
     store: Store,
     place: str,
-    found: Sequence[tuple[str, TaskAudit | None]],
+    found: Sequence[_AtGate],
     wide: Sequence[Finding],
     actor: str,
     reason: str,
 ) -> tuple[TaskAudit, ...]:
-    audits = tuple(audit for _, audit in found if audit is not None)
-    refused = [
-        f"{task} ({audit.verdict if audit is not None else AuditVerdict.UNAUDITED})"
-        for task, audit in found
-        if audit is None or audit.verdict is not AuditVerdict.SOUND
-    ]
+    audits = tuple(one.audit for one in found if one.audit is not None)
+    refused = [one for one in found if one.verdict is not AuditVerdict.SOUND]
     if not refused and not wide:
         return audits
-    refusal = _refusal(place, refused, [finding.what for finding in wide])
+    refusal = _refusal(place, [f"{one.id} ({one.verdict})" for one in refused], [finding.what for finding in wide])
     if not (actor or reason):
         raise refusal
-    override(AuditLog(store), "audit", f"{place}: {refusal.what}", actor, reason)
+    waived = override(AuditLog(store), "audit", f"{place}: {refusal.what}", actor, reason)
+    keep_waiver(store, [one.key for one in (found if wide else refused) if one.key], waived)
     return audits
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from flightschool.cli import output
+from flightschool.cli.audit_waived import tell_waivers, waived_row, waivers_of
 from flightschool.cli.references import is_path, is_url, open_environment, workspace_if_any
 from flightschool.cli.verb import verb
 
 if TYPE_CHECKING:
+    from flightschool.governance import Override
     from flightschool.records import Finding, Message, TaskAudit
 
 __all__ = ["register"]
@@ -124,7 +126,7 @@ def _audit_environment(
     fresh: bool,
     report: Path | None,
 ) -> None:
-    from flightschool.audit import audit_environment, open_journal, save_audits, view_environment
+    from flightschool.audit import audit_environment, open_journal, save_audits, task_waiver, view_environment
     from flightschool.cli.audit_folders import data_folder
     from flightschool.cli.audit_report import write_page_of
     from flightschool.records import AuditVerdict
@@ -153,11 +155,14 @@ def _audit_environment(
         if space is not None:  # what only was looked at must not replace what was played
             save_audits(space.store, audits)
         journal.forget()
+    waived: list[Override | None] = [None] * len(audits)
     if space is not None:
+        waived = [task_waiver(space.store, found) for found in audits]
         space.close()
     counts = Counter(found.verdict.value for found in audits)
     _tell(audits, counts)
-    rows = [_row(found, environment) for found in audits]
+    rows = [_row(found, environment, by) for found, by in zip(audits, waived, strict=True)]
+    tell_waivers(rows)
     write_page_of(report, environment, rows, was_run=not static)
     told = {verdict.value: counts[verdict.value] for verdict in AuditVerdict if counts[verdict.value]}
     output.finish(
@@ -166,7 +171,7 @@ def _audit_environment(
             "env_digest": world.digest,
             "tasks": rows,
             "counts": told,
-            "summary": {"num_tasks": len(audits), "verdicts": told},
+            "summary": {"num_tasks": len(audits), "verdicts": told, "waivers": waivers_of(rows)},
         },
         fell_short=any(found.verdict is not AuditVerdict.SOUND for found in audits),
     )
@@ -178,7 +183,7 @@ def _source(environment: str) -> str:
     return f"{environment} {path.stat().st_mtime_ns}" if is_path(environment) and path.is_file() else environment
 
 
-def _row(found: TaskAudit, environment: str) -> dict[str, Any]:
+def _row(found: TaskAudit, environment: str, waived: Override | None) -> dict[str, Any]:
     """One task in the shape of the command-line contract, with the fields of its record."""
     return {
         "id": found.task,
@@ -189,6 +194,7 @@ def _row(found: TaskAudit, environment: str) -> dict[str, Any]:
         "environment": found.environment,
         "task_digest": found.task_digest,
         "verifier_digest": found.verifier_digest,
+        "waived": waived_row(waived),
         "repeats": {"num": found.num_repeats, "flake_rate_below": found.flake_bound, "level": 0.95},
     }
 

@@ -14,6 +14,7 @@ from flightschool.cli.audit_admitting import Admitting
 from flightschool.cli.audit_fixing import fix_folders
 from flightschool.cli.audit_report import write_page_of
 from flightschool.cli.audit_rows import Told, tell_people
+from flightschool.cli.audit_waived import tell_waivers
 from flightschool.cli.references import existing_path, workspace_if_any
 from flightschool.cli.rollout_folders import CACHE_NAME
 
@@ -103,7 +104,9 @@ def audit_folders_verb(
     tell_people(told)
     admitted = admitting.admit(", ".join(paths), told.audits, space)
     if space is not None:
+        told.waive(space.store)
         space.close()
+    tell_waivers(told.rows)
     summary = told.summary(time.perf_counter() - started)
     write_page_of(report, ", ".join(paths), told.rows, was_run=not care.static, families=summary["families"])
     payload = {"tasks": told.rows, "summary": summary, **({} if admitted is None else {"admitted": admitted})}

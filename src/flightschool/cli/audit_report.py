@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flightschool.cli import output
+from flightschool.cli.audit_waived import waivers_of
 
 __all__ = ["write_page_of"]
 
@@ -33,7 +34,7 @@ def write_page_of(
     """
     if out is None:
         return
-    from flightschool.reports import AuditedFolder, AuditPage, SharedFlaw, write_audit
+    from flightschool.reports import AuditedFolder, AuditPage, SharedFlaw, ShownWaiver, write_audit
 
     page = AuditPage(
         pool=pool,
@@ -49,9 +50,11 @@ def write_page_of(
                 findings=tuple(_shown(found, row) for found in row["findings"]),
                 num_repeats=row["repeats"]["num"],
                 flake_bound=row["repeats"]["flake_rate_below"],
+                waived=row["waived"] is not None,
             )
             for row in rows
         ),
+        waivers=tuple(ShownWaiver(**{**one, "tasks": tuple(one["tasks"])}) for one in waivers_of(rows)),
         families=tuple(
             SharedFlaw(
                 flaw=one["class"],

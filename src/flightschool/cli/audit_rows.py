@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flightschool.cli import output
+from flightschool.cli.audit_waived import waived_row, waivers_of
 
 if TYPE_CHECKING:
     from flightschool.audit.terminal import FlawFinding, FolderAudit
+    from flightschool.protocols import Store
 
 __all__ = ["Told", "audit_row", "finding_row", "tell_people"]
 
@@ -35,6 +37,13 @@ class Told:
         slim = [msgspec.structs.replace(found, script="") for found in audit.findings]
         self.audits.append(msgspec.structs.replace(audit, findings=tuple(slim)))
 
+    def waive(self, store: Store) -> None:
+        """Say of each task who let its present content pass against the audit's advice."""
+        from flightschool.audit import folder_waiver
+
+        for row in self.rows:
+            row["waived"] = waived_row(folder_waiver(store, row["digest"]))
+
     def summary(self, wall_s: float) -> dict[str, Any]:
         """Counts over all, and the flaws that several tasks share; ``wall_s`` is what the whole took."""
         return {
@@ -44,6 +53,7 @@ class Told:
             "wall_s": wall_s,
             "task_s": sum(row["wall_s"] for row in self.rows),
             "families": _families(self.audits),
+            "waivers": waivers_of(self.rows),
         }
 
 
@@ -72,6 +82,7 @@ def audit_row(audit: FolderAudit) -> dict[str, Any]:
         "verdict": audit.verdict.value,
         "findings": [finding_row(found) for found in audit.findings],
         "digest": audit.digest,
+        "waived": None,
         "unaudited_because": audit.unaudited_because,
         "repeats": {"num": audit.num_repeats, "flake_rate_below": audit.flake_bound, "level": 0.95},
         "not_applicable": list(audit.not_applicable),

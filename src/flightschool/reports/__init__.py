@@ -5,6 +5,7 @@ from flightschool.reports.audit_page import (
     AuditPage,
     SharedFlaw,
     ShownFinding,
+    ShownWaiver,
     render_audit,
     write_audit,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "ScanRow",
     "SharedFlaw",
     "ShownFinding",
+    "ShownWaiver",
     "StratumRow",
     "history_chart",
     "render_audit",

@@ -9,7 +9,7 @@ from typing import Final
 from flightschool.records import Record
 from flightschool.reports.render import template, write_page
 
-__all__ = ["AuditPage", "AuditedFolder", "SharedFlaw", "ShownFinding", "render_audit", "write_audit"]
+__all__ = ["AuditPage", "AuditedFolder", "SharedFlaw", "ShownFinding", "ShownWaiver", "render_audit", "write_audit"]
 
 MOST_TASKS: Final = 400
 """Tasks that are shown with their findings; what is left out is counted."""
@@ -46,6 +46,8 @@ class AuditedFolder(Record, frozen=True, kw_only=True):
     findings: tuple[ShownFinding, ...] = ()
     num_repeats: int = 0
     flake_bound: float = 1.0
+    waived: bool = False
+    """Whether somebody let it pass against the audit's advice."""
 
 
 class SharedFlaw(Record, frozen=True, kw_only=True):
@@ -57,6 +59,16 @@ class SharedFlaw(Record, frozen=True, kw_only=True):
     share: float
     """Of the pool."""
     num_confirmed: int
+
+
+class ShownWaiver(Record, frozen=True, kw_only=True):
+    """Somebody's word that tasks may train against the audit's advice."""
+
+    name: str
+    reason: str
+    at: str
+    """ISO 8601 UTC."""
+    tasks: tuple[str, ...]
 
 
 class AuditPage(Record, frozen=True, kw_only=True):
@@ -71,6 +83,8 @@ class AuditPage(Record, frozen=True, kw_only=True):
     families: tuple[SharedFlaw, ...] = ()
     readers: tuple[str, ...] = ()
     """Models that read some of the tasks; empty: none did."""
+    waivers: tuple[ShownWaiver, ...] = ()
+    """Of the tasks as they are now."""
 
     @property
     def counts(self) -> list[tuple[str, int]]:

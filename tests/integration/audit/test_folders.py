@@ -76,7 +76,8 @@ def test_only_what_passed_the_gate_is_listed_for_trainers(kit: Any, tmp_path: Pa
     os.chdir("plant")
     words[1] = "../tasks"
     assert told([*words, "--waive", "other", "--reason", "a look"])[0] == 2
-    code, found = told([*words, "--waive", "presence", "--reason", "a look"])
+    code, found = told([*words, "--waive", "presence", "--reason", "a look", "--report", "page.html"])
+    _stands_everywhere(found, Path("page.html").read_text())
     listed = json.loads(Path("list.json").read_text())
     assert {one["id"]: one["verdict"] for one in listed["tasks"]} == {"presence": "exploitable", "sum": "sound"}
     assert (listed["override"]["reason"], listed["override"]["tasks"]) == ("a look", ["presence"])
@@ -86,11 +87,26 @@ def test_only_what_passed_the_gate_is_listed_for_trainers(kit: Any, tmp_path: Pa
         (written,) = overrides(AuditLog(space.store))
     assert (written.gate, written.reason) == ("audit", "a look")
     assert "presence (exploitable)" in written.subject
+    code, found = told([*words[:4], "--report", "page.html"])
+    _stands_everywhere(found, Path("page.html").read_text())
     Path("list.json").unlink()
     kit.write(tmp_path / "other/presence", kit.flawed["presence"].files)
     code, found = told(["audit", "../other", "--repeats", "2", "--admit", "list.json"])
     assert "1 task(s) are not sound: presence (exploitable)" in found["admitted"]["refused"]["what"]
     assert not Path("list.json").exists()
+    (tmp_path / "other/presence/instruction.md").write_text("Another text.\n")
+    (changed,) = told(["audit", "../other", "--static"])[1]["tasks"]
+    assert (found["tasks"][0]["waived"]["reason"], changed["waived"]) == ("a look", None), "by content, not by place"
+
+
+def _stands_everywhere(found: Any, page: str) -> None:
+    """A waiver: beside its task and no other, in the summary, and on the page."""
+    waived = {row["id"]: row["waived"] for row in found["tasks"]}
+    assert waived["sum"] is None
+    assert waived["presence"]["reason"] == "a look"
+    assert waived["presence"]["name"]
+    assert found["summary"]["waivers"] == [{**waived["presence"], "tasks": ["presence"]}]
+    assert all(waived["presence"][key] in page for key in ("name", "reason", "at"))
 
 
 HURTS = {

@@ -9,10 +9,12 @@ import pytest
 from flightschool.audit import (
     AuditIndex,
     audit_environment,
+    folder_waiver,
     require_sound,
     require_sound_folders,
     save_audits,
     save_folder_audit,
+    task_waiver,
 )
 from flightschool.audit.terminal import FlawFinding, FolderAudit
 from flightschool.audit.verdicts import verifier_digest
@@ -178,6 +180,47 @@ def test_a_flaw_of_half_the_pool_bars_its_sound_folders(store: SqlStore) -> None
     with pytest.raises(GateError, match="4 of 8 tasks fail this probe"):
         require_sound_folders(store, "pool", pool[4:], among=pool)
     assert len(require_sound_folders(store, "pool", pool[4:])) == 4
+
+
+def test_a_waiver_is_kept_by_the_content_that_it_was_said_of(store: SqlStore) -> None:
+    save_folder_audit(store, folder(0, AuditVerdict.SOUND))
+    save_folder_audit(store, folder(1, AuditVerdict.EXPLOITABLE, "reward-forging"))
+    require_sound_folders(store, "pool", [Folder("t0", "d0"), Folder("t1", "d1")], actor="Vera", reason="known")
+    kept = folder_waiver(store, "d1")
+    assert kept is not None
+    assert (kept.name, kept.reason, kept.gate) == ("Vera", "known", "audit")
+    assert folder_waiver(store, "d0") is None, "nobody had to waive what is sound"
+    assert folder_waiver(store, "d1-changed") is None
+    assert folder_waiver(store, "") is None
+    require_sound_folders(store, "pool", [Folder("t1", "d1")], actor="Vera", reason="known")
+    again = folder_waiver(store, "d1")
+    assert again is not None
+    assert again.at == kept.at, "said twice is said once"
+    require_sound_folders(store, "pool", [Folder("t1", "d1")], actor="Otto", reason="known too")
+    last = folder_waiver(store, "d1")
+    assert last is not None
+    assert last.name == "Otto"
+
+
+def test_a_flaw_of_the_pool_is_waived_for_all_that_pass_by_it(store: SqlStore) -> None:
+    pool = [Folder(f"t{i}", f"d{i}") for i in range(8)]
+    for number in range(8):
+        flaws = ("hook-plant",) if number < 4 else ()
+        save_folder_audit(store, folder(number, AuditVerdict.EXPLOITABLE if flaws else AuditVerdict.SOUND, *flaws))
+    require_sound_folders(store, "pool", pool[4:], among=pool, actor="Vera", reason="one template")
+    assert [one.id for one in pool if folder_waiver(store, one.digest)] == ["t4", "t5", "t6", "t7"]
+
+
+def test_the_waiver_of_an_environments_task_holds_as_it_was_audited(audited: Any, store: SqlStore) -> None:
+    task = audited.task(TASKS[0])
+    found = AuditIndex(store, audited).find(task)
+    assert found is not None
+    save_audits(store, [msgspec.structs.replace(found, verdict=AuditVerdict.FLAKY)])
+    require_sound(store, audited, [task], actor="Vera", reason="demonstration")
+    kept = task_waiver(store, found)
+    assert kept is not None
+    assert kept.name == "Vera"
+    assert task_waiver(store, msgspec.structs.replace(found, task_digest="other")) is None
 
 
 def test_the_terminal_task_of_a_folder_is_one_that_the_gate_knows() -> None:

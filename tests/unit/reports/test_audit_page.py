@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flightschool.reports import AuditedFolder, AuditPage, SharedFlaw, ShownFinding, render_audit, write_audit
+from flightschool.reports import (
+    AuditedFolder,
+    AuditPage,
+    SharedFlaw,
+    ShownFinding,
+    ShownWaiver,
+    render_audit,
+    write_audit,
+)
 from flightschool.reports.audit_page import MOST_EVIDENCE, MOST_TASKS
 
 EVIL = "<script>alert(1)</script>"
@@ -46,6 +54,17 @@ def test_a_finding_stands_with_its_evidence_how_to_play_it_and_its_mend() -> Non
 def test_who_read_along_is_named() -> None:
     assert "read by proposer a, checker b" in render_audit(page(readers=("proposer a, checker b",)))
     assert "read by" not in render_audit(page())
+
+
+def test_who_waived_what_and_why_stands_at_the_top_and_beside_the_task() -> None:
+    waiver = ShownWaiver(name=f"Vera {EVIL}", reason=f"known {EVIL}", at="2026-11-30T12:00:00+00:00", tasks=("a", EVIL))
+    task = AuditedFolder(id="a", path="./tasks/a", verdict="exploitable", findings=(shown(),), waived=True)
+    text = render_audit(page(task, waivers=(waiver,)))
+    assert "<script" not in text
+    for part in ("Waived", "Vera", "“known", "2026-11-30T12:00:00+00:00", '<span class="tag warn">waived</span>'):
+        assert part in text
+    assert text.index("Vera") < text.index("junk passes")
+    assert "aived" not in render_audit(page(folder("a", "exploitable", shown()))).split("</style>")[1]
 
 
 def test_the_gravest_come_first_and_flaws_that_are_shared_are_told_once() -> None:
