@@ -21,6 +21,7 @@ __all__ = [
     "MAX_STEPS",
     "OverBudgetError",
     "QueryFailedError",
+    "UnknownColumnError",
     "is_sqlite",
     "json_state",
     "query",
@@ -57,6 +58,10 @@ class QueryFailedError(Exception):
 def is_sqlite(state: bytes) -> bool:
     """Whether the state is an SQLite image."""
     return state.startswith(_MAGIC)
+
+
+class UnknownColumnError(QueryFailedError):
+    """A query names a column that no row has, where rows alone say which columns there are."""
 
 
 class OverBudgetError(QueryFailedError):

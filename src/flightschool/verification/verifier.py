@@ -100,12 +100,9 @@ class CheckVerifier:
     def _one(self, spec: CheckSpec, states: States) -> Check:
         try:
             passed, found, votes = judge(spec.rule, states)
-        except InfrastructureError:
-            raise
-        except FlightschoolError as error:  # a key that is not in the environment, a sandbox that cannot be specified
-            raise InfrastructureError(
-                error.what, where=error.where or f"check {spec.id}", expected=error.expected, mend=error.mend
-            ) from error
+        except FlightschoolError as error:  # a broken query, a key that is not in the environment, a lost sandbox
+            where = f"check {spec.id}" + (f": {error.where}" if error.where else "")
+            raise InfrastructureError(error.what, where=where, expected=error.expected, mend=error.mend) from error
         except Exception as error:  # the judge's own fault must never become a 0 or a 1
             raise InfrastructureError(
                 f"judging raised {type(error).__name__}: {error}",

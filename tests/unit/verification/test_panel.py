@@ -100,7 +100,7 @@ def test_a_tie_does_not_pass() -> None:
 
 def test_a_member_that_cannot_judge_leaves_no_verdict() -> None:
     broken = CheckVerifier(
-        [CheckSpec(id="q", kind=CheckKind.FUNCTIONAL, rule=SqlCheck(query="select 1", expected=((1,),)))]
+        [CheckSpec(id="q", kind=CheckKind.FUNCTIONAL, rule=SqlCheck(query="select from", expected=((1,),)))]
     )
     with pytest.raises(InfrastructureError):
         Panel([Seat("a", says("alpha")), Seat("b", broken)]).verify(seen("alpha"))

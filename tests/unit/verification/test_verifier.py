@@ -137,9 +137,10 @@ def test_an_end_state_that_cannot_be_read_gives_no_verdict(state: bytes) -> None
             judged(rule, Evidence(initial_state=image(), end_state=state))
 
 
-def test_a_query_on_a_json_state_is_a_clear_error() -> None:
-    with pytest.raises(InfrastructureError, match="needs an SQLite state"):
-        judged(sql("SELECT 1", (1,)), Evidence(initial_state=b"{}", end_state=b"{}"))
+def test_a_query_on_a_state_without_tables_is_a_clear_error() -> None:
+    assert judged(sql("SELECT 1", (1,)), Evidence(initial_state=b"{}", end_state=b"{}")).passed
+    with pytest.raises(InfrastructureError, match="neither an SQLite image nor JSON"):
+        judged(sql("SELECT 1", (1,)), Evidence(initial_state=b"tar", end_state=b"tar"))
 
 
 # ------------------------------------------------------------------------------------------------ differences

@@ -1,4 +1,7 @@
-"""A query on the end state returns exactly the expected rows."""
+"""A query on the end state returns exactly the expected rows.
+
+The state is an SQLite image, or a JSON object whose tables are made for the query (``json_tables``).
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from flightschool.errors import InfrastructureError
-from flightschool.records import Evidence, Json, SqlCheck
+from flightschool.records import Json, SqlCheck
 from flightschool.verification.closeness import by_value
-from flightschool.verification.images import QueryFailedError, Row, broken_state, is_sqlite, query, sealed
+from flightschool.verification.images import QueryFailedError, Row, UnknownColumnError, query, sealed
+from flightschool.verification.json_tables import query_json
 from flightschool.verification.kinds.base import Finding, Kind, show
 from flightschool.verification.states import States
 
@@ -21,29 +25,42 @@ _CLOCK = re.compile(r"'now'|\bcurrent_(?:timestamp|date|time)\b|\brandom(?:blob)
 
 
 def _judge(rule: SqlCheck, states: States) -> Finding:
-    if not is_sqlite(states.evidence.end_state):
-        raise broken_state("a query needs an SQLite state, and this state is none", where=rule.query[:200])
     try:
-        found = query(states.end(), rule.query)
+        found = _ask_end(rule.query, states)
+    except UnknownColumnError as error:
+        return Finding(False, f"{error}: no row has such a key")
     except QueryFailedError as error:
-        return _only_the_end_fails(rule, states.evidence, error)
+        return _only_the_end_fails(rule, states, error)
     passed = _same_rows(found, rule.expected, ordered=_orders(rule.query))
     shown = show([list(row) for row in found])
     return Finding(passed, f"found {shown}" if passed else f"found {shown}, expected {show(rule.expected)}")
 
 
-def _only_the_end_fails(rule: SqlCheck, evidence: Evidence, failure: QueryFailedError) -> Finding:
-    """Not passed if the query works on the initial state; otherwise the check itself is broken."""
+def _ask_end(text: str, states: States) -> Sequence[Row]:
+    if states.are_sqlite:
+        return query(states.end(), text)
+    return query_json(states.evidence.end_state, states.evidence.initial_state, text)
+
+
+def _ask_initial(text: str, states: States) -> Sequence[Row]:
+    evidence = states.evidence
+    if not states.are_sqlite:
+        return query_json(evidence.initial_state, evidence.end_state, text)
     with sealed(evidence.initial_state) as connection:
-        try:
-            query(connection, rule.query)
-        except QueryFailedError as error:
-            raise InfrastructureError(
-                f"a check's query fails on the initial state: {error}",
-                where=rule.query[:200],
-                expected="a query that can be answered before the episode begins",
-                mend="mend the check",
-            ) from failure
+        return query(connection, text)
+
+
+def _only_the_end_fails(rule: SqlCheck, states: States, failure: QueryFailedError) -> Finding:
+    """Not passed if the query works on the initial state; otherwise the check itself is broken."""
+    try:
+        _ask_initial(rule.query, states)
+    except QueryFailedError as error:
+        raise InfrastructureError(
+            f"a check's query fails on the initial state: {error}",
+            where=rule.query[:200],
+            expected="a query that can be answered before the episode begins",
+            mend="mend the check",
+        ) from failure
     return Finding(False, f"the query fails on the end state alone: {failure}")
 
 
