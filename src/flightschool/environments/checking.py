@@ -7,17 +7,18 @@ that is *barring* means that no reward of this environment can be trusted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Collection, Iterator, Sequence
 
 from flightschool.digest import digest as content_digest
 from flightschool.environments.driving import call_now
 from flightschool.environments.recorded import NOT_RECORDED
 from flightschool.errors import InfrastructureError
 from flightschool.protocols import Environment, WorldReply
-from flightschool.records import CheckKind, Effect, Evidence, Finding, Severity, Task, ToolCall
+from flightschool.records import CheckKind, Effect, Evidence, Finding, Reference, Severity, Task, ToolCall
 from flightschool.tools import ToolBoundary
 from flightschool.tools.boundary import render_reply
-from flightschool.verification import CheckVerifier
+from flightschool.verification import CheckVerifier, tools_in
 
 __all__ = ["check_environment"]
 
@@ -60,6 +61,7 @@ def _shape(environment: Environment, tasks: Sequence[Task]) -> Iterator[Finding]
 
 def _task(environment: Environment, task: Task, effects: dict[str, Effect]) -> Iterator[Finding]:
     reference = environment.reference(task.id)
+    yield from _unknown_tools(task, reference, effects)
     first, second = environment.open(task), environment.open(task)
     try:
         fresh = first.snapshot()
@@ -92,6 +94,16 @@ def _read(task: Task, call: ToolCall, reply: WorldReply, again: WorldReply, unch
         yield _barring("reads", f"task {task.id}: {call.name} is called a read and answers twice differently", problem)
     if not unchanged:
         yield _barring("reads", f"task {task.id}: {call.name} is called a read and changes the state", "")
+
+
+def _unknown_tools(task: Task, reference: Reference, known: Collection[str]) -> Iterator[Finding]:
+    """Checks that count calls of a tool that is not there: a safety check among them could never fire."""
+    for check in reference.checks:
+        for tool in dict.fromkeys(tools_in(check.rule)):
+            if tool not in known:
+                near = " or ".join(map(repr, difflib.get_close_matches(tool, list(known), n=3)))
+                what = f"task {task.id}: check {check.id} names tool {tool!r}, which the environment does not have"
+                yield _barring("checks", what, f"did you mean {near}?" if near else f"it has {len(known)} tools")
 
 
 def _oracle(environment: Environment, task: Task) -> Iterator[Finding]:

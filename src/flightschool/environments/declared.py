@@ -17,7 +17,7 @@ the same id. They enter the environment's digest, so that an audit made before t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -27,8 +27,8 @@ from flightschool.config import load_toml
 from flightschool.digest import digest as content_digest
 from flightschool.errors import ConfigError, FlightschoolError
 from flightschool.protocols import Environment
-from flightschool.records import CheckKind, CheckSpec, Record, Reference
-from flightschool.verification import CheckVerifier, parse_checks
+from flightschool.records import CheckKind, CheckSpec, CommandCheck, JudgeCheck, Record, Reference
+from flightschool.verification import CheckVerifier, parse_checks, rules_in, tools_in
 
 __all__ = ["Declaration", "DeclaredCheck", "DeclaredEnvironment", "load_declaration"]
 
@@ -47,6 +47,12 @@ class Declaration(Record, frozen=True, kw_only=True):
     checks: tuple[DeclaredCheck, ...]
     drafted: Literal["kept", "left_out"] = "kept"
     """What becomes of the environment's own checks at tasks that a declared one judges."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a check asks a model or starts a sandbox, so that judging a task takes time or money."""
+        rules = (rule for row in self.checks for rule in rules_in(row.check.rule))
+        return any(isinstance(rule, JudgeCheck | CommandCheck) for rule in rules)
 
 
 def load_declaration(path: Path) -> Declaration:
@@ -117,12 +123,14 @@ class DeclaredEnvironment:
     Args:
         inner: the environment.
         declaration: the checks.
+        later: tools that are not in the environment yet, and will be.
 
     Raises:
-        ConfigError: a check names a task that does not exist, or the checks of a task are not usable together.
+        ConfigError: a check names a task or a tool that does not exist, or the checks of a task are not usable
+            together.
     """
 
-    def __init__(self, inner: Environment, declaration: Declaration) -> None:
+    def __init__(self, inner: Environment, declaration: Declaration, *, later: Collection[str] = ()) -> None:
         self.inner = inner
         self.declaration = declaration
         self.name = inner.name
@@ -135,6 +143,7 @@ class DeclaredEnvironment:
         self.permissions = inner.permissions
         self.open = inner.open
         _refuse_unknown_tasks(declaration, [task.id for task in inner.tasks()])
+        _refuse_unknown_tools(declaration, [*(spec.name for spec in inner.tools()), *later])
         for task_id in {task for row in declaration.checks for task in row.tasks} or {t.id for t in inner.tasks()[:1]}:
             _refuse_unusable(self.reference(task_id), task_id)
 
@@ -160,6 +169,22 @@ def _refuse_unknown_tasks(declaration: Declaration, known: Sequence[str]) -> Non
                     where=f"check {row.check.id}: tasks",
                     expected=f"one of {len(known)} task ids",
                     mend=f"did you mean {near[0]!r}?" if near else "list them with: flightschool env show",
+                )
+
+
+def _refuse_unknown_tools(declaration: Declaration, known: Sequence[str]) -> None:
+    """A minefield on a tool that nobody has would never be stepped on, and a milestone never be reached."""
+    for row in declaration.checks:
+        for tool in tools_in(row.check.rule):
+            if tool not in known:
+                near = difflib.get_close_matches(tool, known, n=3)
+                raise ConfigError(
+                    f"there is no tool {tool!r}",
+                    where=f"check {row.check.id}",
+                    expected=f"one of {len(known)} tools",
+                    mend=f"did you mean {' or '.join(map(repr, near))}?"
+                    if near
+                    else "list them with: flightschool env show",
                 )
 
 

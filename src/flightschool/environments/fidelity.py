@@ -48,7 +48,8 @@ class Mismatch(Record, frozen=True, kw_only=True):
 class Agreement(Record, frozen=True, kw_only=True):
     """Whether the environment's checks say of recorded episodes what was recorded about them.
 
-    Tasks whose reference demands the added ``decline`` are not counted: no recording can hold it.
+    The checks are those in force: declared ones, with the drafted ones that these leave. Tasks whose reference demands
+    the added ``decline`` are not counted: no recording can hold it.
     """
 
     successes: Share
@@ -84,6 +85,8 @@ class Fidelity(Record, frozen=True, kw_only=True):
     """Recorded reads after a successful write of their episode, and how many show what was written."""
     renamed: tuple[Drift, ...] = ()
     """Fields that the recordings and the answers call by other names."""
+    num_episodes: int = 0
+    """Episodes that were run again."""
 
 
 def verify_fidelity(
@@ -92,6 +95,7 @@ def verify_fidelity(
     task_of: Callable[[RecordedEpisode], str],
     *,
     waiting: Sequence[Task] = (),
+    outcomes: bool = True,
     coverage: Coverage | None = None,
     num_conflicts: int = 0,
 ) -> Fidelity:
@@ -102,6 +106,7 @@ def verify_fidelity(
         episodes: the recorded episodes.
         task_of: id of the task that an episode attempted; unknown ids are counted as unmatched.
         waiting: tasks without a reference: their calls are compared, their outcome is not judged.
+        outcomes: whether recorded outcomes are held against the checks.
         coverage: passed on to the report.
         num_conflicts: passed on to the report.
 
@@ -117,12 +122,13 @@ def verify_fidelity(
         if task is None:
             tally.num_unmatched += 1
             continue
+        tally.num_episodes += 1
         world = environment.open(task)
         try:
             if task.initial_state not in initial:
                 initial[task.initial_state] = world.snapshot()
             evidence = _rerun(episode, environment, task, world, initial, tally)
-            if task.id in tasks:
+            if outcomes and task.id in tasks:
                 tally.judge(episode, environment, task, evidence)
         finally:
             world.close()
@@ -171,6 +177,7 @@ class _Tally:
     def __init__(self, effects: Mapping[str, Effect]) -> None:
         self.effects = effects
         self.num_unmatched = 0
+        self.num_episodes = 0
         self._num_incomplete = 0
         self._by_tool: dict[str, list[int]] = {}
         self._faulted = [0, 0]
@@ -244,6 +251,7 @@ class _Tally:
             faulted=Share(hits=self._faulted[0], total=self._faulted[1]),
             num_incomplete=self._num_incomplete,
             num_unmatched=self.num_unmatched,
+            num_episodes=self.num_episodes,
             mismatches=tuple(self._mismatches),
             agreement=Agreement(
                 successes=Share(hits=self._agreed[True][0], total=self._agreed[True][1]),

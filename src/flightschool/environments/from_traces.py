@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,8 +18,8 @@ from flightschool.digest import digest as content_digest
 from flightschool.environments.built import BuiltEnvironment, LeftOut
 from flightschool.environments.code_world import load_code, source_digest, tool_functions
 from flightschool.environments.coded import ToolFunction, executions
-from flightschool.environments.declared import DeclaredEnvironment, load_declaration
-from flightschool.environments.fidelity import verify_fidelity
+from flightschool.environments.declared import Declaration, DeclaredEnvironment, load_declaration
+from flightschool.environments.fidelity import Fidelity, verify_fidelity
 from flightschool.environments.grouping import OTHER, families, sort_trials, strata
 from flightschool.environments.inferred import Base, Program, infer
 from flightschool.environments.inventory import InventoryEntry, take_inventory
@@ -27,10 +27,11 @@ from flightschool.environments.json_state import JsonBase, load_state
 from flightschool.environments.long_numbers import without_long_numbers
 from flightschool.environments.peopling import peopled
 from flightschool.environments.recorded import DECLINE
-from flightschool.environments.recordings import Recording, coverage, record_answers
+from flightschool.environments.recordings import Coverage, Recording, coverage, record_answers
 from flightschool.environments.subsets import find_subsets
 from flightschool.environments.tasking import Drafted, draft
 from flightschool.environments.traced import RenamedEnvironment, TracedContent, TracedEnvironment, Waiting
+from flightschool.environments.users import ASK_USER
 from flightschool.errors import ConfigError, TraceError
 from flightschool.protocols import Environment
 from flightschool.records import CheckKind, CheckSpec, DiffCheck, Effect, Json, Reference, Task
@@ -57,8 +58,8 @@ def build_from_traces(
         name: name of the environment.
         state: folder of JSON files with the state that *every* recorded episode started from.
         code: module or ``.py`` file with ``build_environment`` or tool functions (see ``code_world``).
-        checks: TOML file of checks that judge the tasks too (see ``declared``). Fidelity is measured without them: what
-            they look at may not have been recorded.
+        checks: TOML file of checks that judge the tasks too (see ``declared``). Recorded outcomes are held against the
+            checks that are then in force, unless these ask models or start sandboxes.
         user: ``scripted``, or the endpoint of a language model that plays the user; empty: the whole brief is told.
         imitation: endpoint of a language model that invents answers of reads which nothing else knows; empty: none.
 
@@ -67,8 +68,9 @@ def build_from_traces(
         ConfigError: state, code or checks cannot be used.
     """
     declaration = None if checks is None else load_declaration(checks)
+    judging = _Judging(declaration, (ASK_USER.name,) if user else ())
     usable = without_long_numbers(trace_set)
-    built = _built(usable, name, state, code)
+    built = _built(usable, name, state, code, judging)
     if usable is not trace_set:
         built = msgspec.structs.replace(built, traces_digest=trace_set.digest)
     if user or imitation:
@@ -76,6 +78,36 @@ def build_from_traces(
     if declaration is None:
         return built
     return msgspec.structs.replace(built, environment=DeclaredEnvironment(built.environment, declaration))
+
+
+class _Judging(NamedTuple):
+    """What judges the tasks beside the checks that are drafted."""
+
+    declaration: Declaration | None
+    later: tuple[str, ...]
+    """Tools that the environment gets after it was measured."""
+
+    def fidelity(
+        self,
+        environment: Environment,
+        episodes: Sequence[RecordedEpisode],
+        task_of: Callable[[RecordedEpisode], str],
+        *,
+        waiting: Sequence[Task] = (),
+        coverage: Coverage | None = None,
+        num_conflicts: int = 0,
+    ) -> Fidelity:
+        """Of an environment without declared checks, judged with them (see ``verify_fidelity``)."""
+        declared = self.declaration
+        return verify_fidelity(
+            environment if declared is None else DeclaredEnvironment(environment, declared, later=self.later),
+            episodes,
+            task_of,
+            waiting=waiting,
+            outcomes=declared is None or not declared.waits,
+            coverage=coverage,
+            num_conflicts=num_conflicts,
+        )
 
 
 def traffic_of(trace_set: TraceSet, known: Collection[str] = ()) -> dict[str, float]:
@@ -94,18 +126,18 @@ def traffic_of(trace_set: TraceSet, known: Collection[str] = ()) -> dict[str, fl
     return _shares(tasks, groups)
 
 
-def _built(trace_set: TraceSet, name: str, state: Path | None, code: str | None) -> BuiltEnvironment:
+def _built(trace_set: TraceSet, name: str, state: Path | None, code: str | None, judging: _Judging) -> BuiltEnvironment:
     episodes = trace_set.episodes
     inventory = take_inventory(episodes)
     tables = None if state is None else load_state(state)
     if code is not None:
         module = load_code(code)
         if callable(getattr(module, "build_environment", None)):
-            return _whole(trace_set, name, code, inventory)
+            return _whole(trace_set, name, code, inventory, judging)
         recorded = [entry.spec.name for entry in inventory if entry.num_calls]
         functions = tool_functions(module, recorded, f"--code {code}", some=True)
-        return _drafted(trace_set, name, inventory, tables, (code, source_digest(module), functions))
-    return _drafted(trace_set, name, inventory, tables, None)
+        return _drafted(trace_set, name, inventory, tables, (code, source_digest(module), functions), judging)
+    return _drafted(trace_set, name, inventory, tables, None, judging)
 
 
 def open_code(code: str) -> Environment:
@@ -137,7 +169,9 @@ def open_code(code: str) -> Environment:
 # ------------------------------------------------------------------------------------------------ whole environments
 
 
-def _whole(trace_set: TraceSet, name: str, code: str, inventory: tuple[InventoryEntry, ...]) -> BuiltEnvironment:
+def _whole(
+    trace_set: TraceSet, name: str, code: str, inventory: tuple[InventoryEntry, ...], judging: _Judging
+) -> BuiltEnvironment:
     inner = open_code(code)
     stratum_of = {task.id: task.stratum for task in inner.tasks()}
     seen = Counter(stratum_of[e.hint.id] for e in trace_set.episodes if e.hint.id in stratum_of)
@@ -150,7 +184,7 @@ def _whole(trace_set: TraceSet, name: str, code: str, inventory: tuple[Inventory
         )
     shares = {stratum: seen[stratum] / seen.total() for stratum in inner.strata if seen[stratum]}
     environment = RenamedEnvironment(name, inner, shares)
-    fidelity = verify_fidelity(environment, trace_set.episodes, lambda episode: episode.hint.id)
+    fidelity = judging.fidelity(environment, trace_set.episodes, lambda episode: episode.hint.id)
     return BuiltEnvironment(
         environment=environment,
         fidelity=fidelity,
@@ -170,6 +204,7 @@ def _drafted(
     inventory: tuple[InventoryEntry, ...],
     tables: dict[str, Json] | None,
     code: tuple[str, str, dict[str, ToolFunction]] | None,
+    judging: _Judging,
 ) -> BuiltEnvironment:
     episodes = trace_set.episodes
     effects = {entry.spec.name: entry.spec.effect for entry in inventory}
@@ -215,7 +250,7 @@ def _drafted(
     rates = None if whole else coverage(episodes, writes, scope_of)
     return BuiltEnvironment(
         environment=environment,
-        fidelity=verify_fidelity(
+        fidelity=judging.fidelity(
             environment,
             episodes,
             task_of,

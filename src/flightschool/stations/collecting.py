@@ -107,9 +107,8 @@ def _existing(space: Workspace, name: str) -> tuple[Environment, Collected]:
     if name not in environment_names(space.store):  # built in: there are no recordings to be true to
         return environment, Collected(num_episodes=0, num_calls=0, share_reproduced=1.0)
     fidelity = load_record(space.store, name).fidelity
-    agreement = fidelity.agreement
     collected = Collected(
-        num_episodes=agreement.successes.total + agreement.failures.total,
+        num_episodes=fidelity.num_episodes + fidelity.num_unmatched,
         num_calls=fidelity.calls.total,
         share_reproduced=fidelity.calls.value,
     )

@@ -13,7 +13,7 @@ from flightschool.verification.reward import OutcomeReward, RewardSettings
 from flightschool.verification.rules import FAULTS_THAT_TOOK_EFFECT, expected_values, took_effect
 from flightschool.verification.shaping import milestone_potentials, shaping, sums_to_go
 from flightschool.verification.states import Resources
-from flightschool.verification.verifier import JUDGE_VERSION, CheckVerifier, rules_in
+from flightschool.verification.verifier import JUDGE_VERSION, CheckVerifier, rules_in, tools_in
 
 __all__ = [
     "FAULTS_THAT_TOOK_EFFECT",
@@ -43,5 +43,6 @@ __all__ = [
     "shaping",
     "sums_to_go",
     "took_effect",
+    "tools_in",
     "vote_agreement",
 ]

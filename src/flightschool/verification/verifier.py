@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from flightschool.digest import digest
 from flightschool.errors import FlightschoolError, InfrastructureError, InputError
 from flightschool.records import (
+    CallCheck,
     Check,
     CheckRule,
     CheckSpec,
@@ -23,7 +24,7 @@ from flightschool.verification.judging import PROMPT_VERSION
 from flightschool.verification.rules import judge, problem_of
 from flightschool.verification.states import Resources, States
 
-__all__ = ["JUDGE_VERSION", "CheckVerifier", "rules_in"]
+__all__ = ["JUDGE_VERSION", "CheckVerifier", "rules_in", "tools_in"]
 
 JUDGE_VERSION = "2"
 """Raised whenever the meaning of a rule changes; part of every verifier's digest."""
@@ -141,3 +142,15 @@ def rules_in(rule: CheckRule) -> Iterator[CheckRule]:
     for one in inner:
         if one is not None:
             yield from rules_in(one)
+
+
+def tools_in(rule: CheckRule) -> Iterator[str]:
+    """Names of the tools that a rule, and those inside it, count calls of."""
+    for one in rules_in(rule):
+        if isinstance(one, CallCheck):
+            yield one.tool
+            yield from [one.before] if one.before is not None else []
+        elif isinstance(one, MilestoneCheck | MinefieldCheck):
+            yield from (milestone.tool for milestone in one.milestones if milestone.tool)
+        if isinstance(one, MinefieldCheck):
+            yield from (mine.tool for mine in one.mines if mine.tool)

@@ -254,6 +254,8 @@ def sandboxed() -> Iterator[None]:
 
 def test_states_files_calls_and_answers(build: Callable[[str], None], run: Command) -> None:
     build(PLAIN)
+    kept = run("env", "show", "desk2")["kept"]["fidelity"]
+    assert (kept["agreement"]["successes"], kept["num_episodes"]) == ({"hits": 1, "total": 1}, 1)
     found = checks_of(run, "oracle")
     assert {name: check["passed"] for name, check in found["checks"].items() if not check["passed"]} == {}
     assert len(found["checks"]) == 12
@@ -263,6 +265,45 @@ def test_states_files_calls_and_answers(build: Callable[[str], None], run: Comma
     failed = {name for name, check in idle["checks"].items() if not check["passed"]}
     assert failed == {"state", "json", "letter", "called", "way", "says", "refund", "day", "json-answer", "items"}
     assert idle["reward"]["outcome"] < 1.0
+
+
+def test_build_counts_the_checks_that_are_in_force(build: Callable[[str], None], run: Command) -> None:
+    """The drafted checks accept the recorded success; they are left out, and the declared one does not."""
+    build('[[check]]\nid = "never"\nkind = "functional"\nrule = "answer"\ncontains = ["no such words"]\n')
+    agreement = run("env", "show", "desk2")["kept"]["fidelity"]["agreement"]
+    assert agreement["successes"] == {"hits": 0, "total": 1}
+    assert run("env", "check", "desk2", code=None)["label_agreement"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "mend"),
+    [
+        ('rule = "minefields"\nmines = [{ id = "m", tool = "cancel_oder" }]', "cancel_oder", "'cancel_order'"),
+        ('rule = "calls"\ntool = "get_order"\nbefore = "write_fil"', "write_fil", "'write_file'"),
+        ('rule = "milestones"\nmilestones = [{ id = "m", tool = "zzz" }]', "zzz", "flightschool env show"),
+    ],
+)
+def test_a_check_that_names_a_tool_that_is_not_there_is_refused(
+    rule: str, tool: str, mend: str, build: Callable[[str], None], run: Command, tmp_path: Path
+) -> None:
+    build(PLAIN)
+    (tmp_path / "bad.toml").write_text(f'[[check]]\nid = "safe"\nkind = "constraint"\n{rule}\n')
+    words = ("env", "build", "--from-traces", "mine", "--name", "desk3", "--state", "state", "--code", "./tools.py")
+    error = run(*words, "--checks", "bad.toml", code=2)["error"]
+    assert error["what"] == f"there is no tool {tool!r}"
+    assert error["where"] == "check safe"
+    assert mend in error["mend"]
+
+
+def test_sql_on_the_json_state_of_a_built_environment(build: Callable[[str], None], run: Command) -> None:
+    build(
+        '[[check]]\nid = "cancelled"\nkind = "functional"\nrule = "sql"\n'
+        'query = "select id, status from orders order by id"\n'
+        'expected = [["A1", "cancelled"], ["B2", "open"]]\n'
+    )
+    assert run("env", "check", "desk2")["label_agreement"] == 1.0
+    assert checks_of(run, "oracle")["reward"]["outcome"] == 1.0
+    assert checks_of(run, "noop")["reward"]["outcome"] == 0.0
 
 
 def test_a_command_in_a_sandbox(build: Callable[[str], None], run: Command) -> None:

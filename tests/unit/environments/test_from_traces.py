@@ -11,7 +11,16 @@ import pytest
 from flightschool.environments import TracedEnvironment, build_from_traces, check_environment
 from flightschool.errors import ConfigError, TraceError
 from flightschool.protocols import Environment
-from flightschool.records import CallCheck, CheckKind, DiffCheck, Severity, ToolCall
+from flightschool.records import (
+    CallCheck,
+    CheckKind,
+    CheckSpec,
+    DiffCheck,
+    Minefield,
+    MinefieldCheck,
+    Severity,
+    ToolCall,
+)
 from flightschool.rollouts import EpisodeRunner, NoopPolicy, OraclePolicy, Policy, RandomPolicy, run_attempts
 from flightschool.verification import OutcomeReward, RewardSettings
 
@@ -269,6 +278,19 @@ class TestHostileEnvironments:
         broken = TracedEnvironment("o", msgspec.structs.replace(environment.content, references=(reference,)))
         (finding,) = check_environment(broken)
         assert (finding.probe, finding.severity) == ("environment-oracle", Severity.BARRING)
+
+    def test_a_check_on_a_tool_that_is_not_there_is_barring(self, orders: Orders) -> None:
+        environment = build_from_traces(orders.traces(orders.cancelling("A1", "one")), "o").environment
+        assert isinstance(environment, TracedEnvironment)
+        (reference,) = environment.content.references
+        rule = MinefieldCheck(mines=(Minefield(id="m", tool="cancel_oder"),))
+        never = CheckSpec(id="safe", kind=CheckKind.CONSTRAINT, rule=rule)
+        reference = msgspec.structs.replace(reference, checks=(*reference.checks, never))
+        unsafe = TracedEnvironment("o", msgspec.structs.replace(environment.content, references=(reference,)))
+        (finding,) = check_environment(unsafe)
+        assert (finding.probe, finding.severity) == ("environment-checks", Severity.BARRING)
+        assert "check safe names tool 'cancel_oder'" in finding.what
+        assert finding.evidence.startswith("did you mean 'cancel_order'")
 
     def test_shares_that_do_not_sum_to_one_are_found(self, orders: Orders) -> None:
         environment = build_from_traces(orders.traces(orders.cancelling("A1", "one")), "o").environment

@@ -102,6 +102,16 @@ def test_a_language_model_may_invent_reads_alone_and_nothing_is_earned_by_it(
         CheckVerifier((check,)).verify(Evidence(initial_state=b"{}", end_state=b"{}", events=(event,), answer="x"))
 
 
+def test_a_declared_check_may_count_questions(orders: Orders) -> None:
+    checks = orders.folder / "checks.toml"
+    checks.write_text('[[check]]\nid = "asks"\nkind = "process"\nrule = "calls"\ntool = "ask_user"\n')
+    traces = orders.traces(orders.cancelling("A1", "one"))
+    built = build_from_traces(traces, "o", state=orders.state(), user="scripted", checks=checks)
+    assert [one.id for one in built.environment.reference("one").checks][-1] == "asks"
+    with pytest.raises(ConfigError, match="there is no tool 'ask_user'"):
+        build_from_traces(traces, "o", state=orders.state(), checks=checks)
+
+
 def test_users_and_imitation_that_cannot_be(orders: Orders) -> None:
     traces = orders.traces(orders.cancelling("A1", "one"))
     with pytest.raises(InputError, match="not an endpoint"):

@@ -8,7 +8,8 @@ from flightschool.environments.declared import Declaration, DeclaredEnvironment
 from flightschool.environments.foreign import ForeignContent
 from flightschool.environments.traced import SCRIPTED, TracedContent
 from flightschool.protocols import Environment
-from flightschool.records import CheckRule, CheckSpec, CommandCheck, JudgeCheck, PanelCheck
+from flightschool.records import JudgeCheck
+from flightschool.verification import rules_in
 
 __all__ = ["demands", "is_judged_elsewhere"]
 
@@ -30,7 +31,7 @@ def _demands(code: str, content: TracedContent | ForeignContent | None, declared
     checks = [check for one in (() if content is None else content.references) for check in one.checks]
     checks += [row.check for row in (() if declared is None else declared.checks)]
     for check in checks:
-        yield from (f"a judge at {rule.endpoint}" for rule in _rules(check) if isinstance(rule, JudgeCheck))
+        yield from (f"a judge at {rule.endpoint}" for rule in rules_in(check.rule) if isinstance(rule, JudgeCheck))
     if isinstance(content, TracedContent):
         yield from (f"a model at {one}" for one in (content.user, content.imitation) if one not in ("", SCRIPTED))
     elif content is not None:
@@ -40,17 +41,4 @@ def _demands(code: str, content: TracedContent | ForeignContent | None, declared
 
 def is_judged_elsewhere(environment: Environment) -> bool:
     """Whether a declared check asks a model or starts a sandbox, so that judging a task takes time or money."""
-    if not isinstance(environment, DeclaredEnvironment):
-        return False
-    rules = (rule for row in environment.declaration.checks for rule in _rules(row.check))
-    return any(isinstance(rule, JudgeCheck | CommandCheck) for rule in rules)
-
-
-def _rules(check: CheckSpec) -> Iterator[CheckRule]:
-    """The rule of a check, and those of its members."""
-    waiting: list[CheckRule] = [check.rule]
-    while waiting:
-        rule = waiting.pop()
-        yield rule
-        if isinstance(rule, PanelCheck):
-            waiting += [member.rule for member in rule.members]
+    return isinstance(environment, DeclaredEnvironment) and environment.declaration.waits
