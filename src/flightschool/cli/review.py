@@ -15,13 +15,15 @@ from flightschool.cli.review_pool import By, Pool, find_attempt
 from flightschool.cli.review_shown import attempt_row, tell_attempt
 from flightschool.cli.scans import finding_row, tell_findings
 from flightschool.cli.verb import group, verb
+from flightschool.cli.votes import tell_votes
 from flightschool.errors import InputError
 
 if TYPE_CHECKING:
     from flightschool.governance import ReviewItem, ReviewRates, ReviewSheet
-    from flightschool.records import ReviewLabel
+    from flightschool.records import Attempt, ReviewLabel
     from flightschool.statistics import Interval
     from flightschool.store import Workspace
+    from flightschool.verification import VoteAgreement
 
 __all__ = ["register"]
 
@@ -70,17 +72,20 @@ def list_(
         rates = review_rates(sheet, labels)
         agreed, found = agreement(labels), settled(labels)
         accuracy = _accuracy(space, sheet, labels, rates)
+        votes = Pool(space, sheet.target, environment=bool(environment)).votes()
     items = _item_rows(sheet, labels, found, blind)
     payload = {
         "sheet": _sheet_row(sheet),
         "items": items,
         "rates": _rates_row(rates),
         "agreement": agreed,
+        "votes": votes,
         "accuracy": accuracy,
         "left": rates.num_left,
     }
     _tell_sheet(sheet, items, blind)
     _tell_rates(rates)
+    tell_votes(votes)
     if accuracy is not None:
         told = _rate(accuracy["corrected"], "")
         output.say(f"accuracy of {sheet.target} on all tasks: {told} by what people said, {accuracy['raw']:.3f} raw")
@@ -267,8 +272,18 @@ def show(
             if one.attempt == attempt
         ]
         row = attempt_row(space, recorded, labels, blind)
+        votes = () if blind else _votes_around(space, recorded)
     tell_attempt(row)
-    output.finish(row)
+    tell_votes(votes)
+    output.finish({**row, "votes": votes})
+
+
+def _votes_around(space: Workspace, attempt: Attempt) -> tuple[VoteAgreement, ...]:
+    """How far the voices behind the checks of an attempt agree over its whole run; empty where each has one."""
+    checks = () if attempt.verdict is None else attempt.verdict.checks
+    several = {check.id for check in checks if len(check.votes) >= 2}
+    run = attempt.id.partition(":")[0]
+    return tuple(one for one in Pool(space, run).votes() if one.check in several) if several else ()
 
 
 def label(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flightschool.cli.references import is_path, open_environment, reopen_environment
 from flightschool.cli.runbook import ROLLOUT_KIND
+from flightschool.cli.votes import votes_on
 from flightschool.errors import FlightschoolError, InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from flightschool.governance import ReviewCandidate
     from flightschool.records import Attempt
     from flightschool.store import Workspace
+    from flightschool.verification import VoteAgreement
 
 __all__ = ["By", "Pool", "find_attempt"]
 
@@ -62,13 +64,13 @@ class Pool:
 
     def attempts(self) -> Iterator[Attempt]:
         """All attempts, each id once."""
-        seen: set[str] = set()
-        for attempt in self._stored():
-            if attempt.id in seen:
-                continue  # a resumed training generates a group again under its old ids; the first one is shown
-            seen.add(attempt.id)
+        for attempt in self._once():
             self._learn(attempt)
             yield attempt
+
+    def votes(self) -> tuple[VoteAgreement, ...]:
+        """How far the voices behind checks agree over all attempts: those of a sheet are no sample of it."""
+        return votes_on(self._once())
 
     def candidates(self, by: By, seed: int) -> tuple[list[ReviewCandidate], int]:
         """Attempts that may be drawn for review, and the number of those without a verdict."""
@@ -150,6 +152,14 @@ class Pool:
             self.facts.update(facts_of(reopen_environment(*key, self._space)))
         except FlightschoolError as error:
             self.strangers[attempt.environment] = error.what
+
+    def _once(self) -> Iterator[Attempt]:
+        seen: set[str] = set()
+        for attempt in self._stored():
+            if attempt.id in seen:
+                continue  # a resumed training generates a group again under its old ids; the first one is shown
+            seen.add(attempt.id)
+            yield attempt
 
     def _stored(self) -> Iterator[Attempt]:
         from flightschool.records import Attempt

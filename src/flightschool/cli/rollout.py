@@ -13,6 +13,7 @@ from flightschool.cli import output
 from flightschool.cli.references import fault_profile, is_path, open_environment, policy, workspace_if_any
 from flightschool.cli.scans import finding_row, keep_scan, scan_made, tell_findings
 from flightschool.cli.verb import verb
+from flightschool.cli.votes import tell_votes, votes_on
 from flightschool.errors import InputError
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ def _rollout_environment(
         output.say("not in a workspace: the episodes are shown, not kept")
     summary = _summary(attempts, run, profile.label if profile else "clean")
     _tell(attempts, summary)
+    votes = votes_on(attempts)
+    tell_votes(votes)
     tell_findings(findings)
     output.finish(
         {
@@ -107,7 +110,7 @@ def _rollout_environment(
             "policy": policy_text,
             "seed": seed,
             "episodes": [episode_row(attempt) for attempt in attempts],
-            "summary": {**summary, "scan": [finding_row(finding) for finding in findings]},
+            "summary": {**summary, "votes": votes, "scan": [finding_row(finding) for finding in findings]},
         },
         fell_short=summary["num_scored"] + summary["num_policy_failures"] == 0,
     )

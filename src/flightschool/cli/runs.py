@@ -23,6 +23,7 @@ from flightschool.cli.runs_training import (
 )
 from flightschool.cli.scans import finding_row, kept_scan, tell_findings
 from flightschool.cli.verb import group, verb
+from flightschool.cli.votes import tell_votes, votes_on
 from flightschool.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -101,10 +102,12 @@ def show(
             for row in rows
         ],
     )
+    votes = votes_on(attempts)
+    tell_votes(votes)
     tell_overrides(waived)
     tell_findings(findings)
     scan = [finding_row(finding) for finding in findings]
-    output.finish({"run": record, "episodes": rows, "overrides": waived, "scan": scan})
+    output.finish({"run": record, "episodes": rows, "votes": votes, "overrides": waived, "scan": scan})
 
 
 def _overrides(space: Workspace) -> tuple[Override, ...]:

@@ -1,4 +1,6 @@
-"""What the report says of the reward's terms: whose variance trained the model, and whether a process term misleads."""
+"""What the report says of the reward's terms: whose variance trained the model, and whether a process term misleads,
+and how far the voices behind checks agree.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from flightschool.errors import InputError
 from flightschool.records import Attempt
 from flightschool.statistics import Interval, process_bias
 from flightschool.training import StepProgress
+from flightschool.verification import all_votes, vote_words
 
 __all__ = ["term_notes"]
 
@@ -22,7 +25,14 @@ def term_notes(rows: Sequence[StepProgress], attempts: Iterable[Attempt]) -> lis
         rows: steps of the run.
         attempts: that the run was trained on; those without a reward are left out.
     """
-    return [*_shares(rows), *_bias([attempt for attempt in attempts if attempt.reward is not None])]
+    judged = [attempt for attempt in attempts if attempt.reward is not None]
+    return [*_shares(rows), *_bias(judged), *_voters(judged)]
+
+
+def _voters(attempts: Sequence[Attempt]) -> list[str]:
+    """How far panels and judges agreed; a check that one voice decides has nothing to tell."""
+    found = all_votes(attempt.verdict for attempt in attempts if attempt.verdict is not None)
+    return [f"In training, {vote_words(one)}." for one in found]
 
 
 def _shares(rows: Sequence[StepProgress]) -> list[str]:

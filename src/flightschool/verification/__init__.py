@@ -3,7 +3,7 @@
 ``flightschool.verification.worker`` is run as a program of its own and therefore not imported here.
 """
 
-from flightschool.verification.agreement import VoteAgreement, vote_agreement
+from flightschool.verification.agreement import VoteAgreement, all_votes, vote_agreement, vote_words
 from flightschool.verification.commands import IsolatedCommands, files_room
 from flightschool.verification.declaring import RULES, load_checks, parse_checks
 from flightschool.verification.keeping import current_reward, keep_reward, reward_of
@@ -30,6 +30,7 @@ __all__ = [
     "SeparateGrader",
     "VoteAgreement",
     "agree",
+    "all_votes",
     "current_reward",
     "expected_values",
     "files_room",
@@ -45,4 +46,5 @@ __all__ = [
     "took_effect",
     "tools_in",
     "vote_agreement",
+    "vote_words",
 ]

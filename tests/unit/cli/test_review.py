@@ -164,7 +164,18 @@ def test_attempts_that_voters_disagree_on_are_all_taken(run: Run, rolled: Path) 
     assert [(i["attempt"], i["stratum"], i["inclusion"]) for i in items if i["why"] == "disagreement"] == [
         (key, "certain:disagreement", 1.0)
     ]
-    assert "lax: yes close enough" in run("review", "show", key).err
+    told = run("review", "show", key).err
+    assert "lax: yes close enough" in told
+    words = f"voters of check {checks[0].id} were of one mind on 0.0%"
+    assert words in told
+    assert "of 1 attempts: alpha 0.00" in told
+    assert words not in run("review", "show", key, "--blind").err
+    assert words in run("runs", "show", "rollout-0002").err
+    for spoken in (("review", "list", "rollout-0002", "-n", "3", "--by", "none"), ("review", "show", key)):
+        (found,) = run(*spoken, "--json").json["votes"]
+        assert (found["check"], found["num_attempts"], found["unanimous"]["value"]) == (checks[0].id, 1, 0.0)
+        assert found["alpha"] == pytest.approx(0.0)
+    assert run("review", "list", "rollout-0001", "-n", "3", "--by", "none", "--json").json["votes"] == []
 
 
 def test_attempts_of_a_training_are_read_from_its_journal(run: Run, rolled: Path) -> None:

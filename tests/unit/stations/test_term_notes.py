@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from flightschool.records import Attempt, Reward
+from flightschool.records import Attempt, Reward, Vote
 from flightschool.rollouts import EpisodeRunner, NoopPolicy, run_attempts
 from flightschool.stations.term_notes import term_notes
 from flightschool.testing.miniature import MiniatureEnvironment
@@ -47,6 +47,19 @@ def test_a_process_term_that_pays_for_worse_work_is_told() -> None:
     assert "the wrong way round 1.00" in told
     assert "would reach an outcome of 0.00" in told
     assert "the mean is 0.50" in told
+
+
+def test_how_far_voters_agree_is_told() -> None:
+    votes = (Vote(voter="a", passed=True), Vote(voter="b", passed=False))
+    both = (Vote(voter="a", passed=True), Vote(voter="b", passed=True))
+    made: list[Attempt] = []
+    for attempt, said in zip(attempts(("t", 1.0, 0.0), ("u", 0.0, 0.0)), (votes, both), strict=True):
+        assert attempt.verdict is not None
+        checks = (msgspec.structs.replace(attempt.verdict.checks[0], id="board", votes=said),)
+        made.append(msgspec.structs.replace(attempt, verdict=msgspec.structs.replace(attempt.verdict, checks=checks)))
+    (told,) = term_notes([], made)
+    assert "voters of check board were of one mind on 50.0% [" in told
+    assert "of 2 attempts: alpha 0.00." in told
 
 
 def test_nothing_is_said_where_nothing_varies() -> None:

@@ -28,6 +28,7 @@ from flightschool.verification import (
     Panel,
     RewardSettings,
     Seat,
+    all_votes,
     verifier,
     vote_agreement,
 )
@@ -147,7 +148,10 @@ def test_agreement_of_voters_over_attempts() -> None:
     spec = CheckSpec(id="p", kind=CheckKind.FUNCTIONAL, rule=panel_rule("majority"))
     answers = ["alpha beta gamma", "", "alpha beta", "alpha beta gamma"]
     found = vote_agreement([CheckVerifier([spec]).verify(seen(answer)) for answer in answers], "p")
-    assert (found.num_attempts, found.unanimous) == (4, 0.75)
+    assert (found.num_attempts, found.unanimous.value) == (4, 0.75)
+    assert found.unanimous.low < 0.75 < found.unanimous.high
+    assert all_votes(CheckVerifier([spec]).verify(seen(answer)) for answer in answers) == (found,)
+    assert all_votes([says("alpha").verify(seen("alpha"))]) == ()
     # by hand: 8 of 12 votes are for; pairs that differ 1/6 of all, by chance 2·8·4/(12·11)
     assert found.alpha == pytest.approx(1 - (2 * 2 / 2 / 12) / (2 * 8 * 4 / (12 * 11)))
     assert found.fleiss == pytest.approx((5 / 6 - (4 / 9 + 1 / 9)) / (1 - 5 / 9))
