@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from flightschool.audit import require_sound
 from flightschool.cli.audit_rows import audit_row
+from flightschool.environments.opening import open_environment
+from flightschool.store import Workspace
 
 FIELDS = {"class", "severity", "confirmed", "evidence", "mend"}
 
@@ -65,6 +68,28 @@ def build_environment():
         environment._references[task.id] = msgspec.structs.replace(known, checks=(loose,))
     return environment
 """
+
+
+def test_who_waived_a_task_stands_on_every_later_audit_of_it(run: Any, space: Path) -> None:
+    (space / "loose.py").write_text(LOOSE)
+    words = ("audit", "./loose.py", "--repeats", "3", "--report", "page.html")
+    before = run(*words, "--json").json
+    assert [row["waived"] for row in before["tasks"]] == [None] * len(before["tasks"])
+    assert before["summary"]["waivers"] == []
+    bad = next(row["id"] for row in before["tasks"] if row["verdict"] == "exploitable")
+    with Workspace.find(space) as opened:
+        world = open_environment("./loose.py", opened)
+        require_sound(opened.store, world, [world.task(bad)], actor="Vera", reason="<b>known</b>")
+    after = run(*words, "--json").json
+    (waiver,) = after["summary"]["waivers"]
+    assert (waiver["name"], waiver["reason"]) == ("Vera", "<b>known</b>")
+    assert bad in waiver["tasks"]
+    assert next(row["waived"] for row in after["tasks"] if row["id"] == bad)["at"] == waiver["at"]
+    page = (space / "page.html").read_text()
+    assert "Vera" in page
+    assert "&lt;b&gt;known" in page
+    assert "<b>known" not in page
+    assert "waived by Vera" in run(*words).err
 
 
 def test_the_evidence_of_a_finding_is_a_script_that_replays_alone(run: Any, space: Path) -> None:
