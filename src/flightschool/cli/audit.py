@@ -11,7 +11,7 @@ import typer
 
 from flightschool.cli import output
 from flightschool.cli.audit_waived import tell_waivers, waived_row, waivers_of
-from flightschool.cli.references import is_path, is_url, open_environment, workspace_if_any
+from flightschool.cli.references import is_path, is_url, open_environment, will_write, workspace_if_any
 from flightschool.cli.verb import verb
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def audit(
     """
     from flightschool.errors import InputError
 
+    for file, option in ((report, "--report"), (admit, "--admit")):
+        will_write(file, option)
     folders = [path for path in paths if _is_folder(path)]
     if not folders and len(paths) == 1:
         _refuse_options_of_folders(fix, admit, waive, reason, proposer or checker)

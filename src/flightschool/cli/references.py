@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ __all__ = [
     "reopen_environment",
     "run_model",
     "terminal_policy",
+    "will_write",
     "workspace",
     "workspace_if_any",
 ]
@@ -49,6 +51,39 @@ def check_name(name: str, option: str) -> str:
             mend="choose another name",
         )
     return name
+
+
+def will_write(file: Path | None, option: str) -> None:
+    """See that a file can be written at the end of a long verb, before it begins. Nothing stays behind.
+
+    Args:
+        file: None: none is wanted.
+        option: that named it, for the error.
+
+    Raises:
+        InputError: it is a folder, or there is no right or no place to write it.
+    """
+    if file is None or (file.exists() and not file.is_file() and not file.is_dir()):  # a pipe opens once
+        return
+    made = [folder for folder in file.parents if not folder.exists()]
+    is_new = not file.exists()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.open("ab").close()
+    except OSError as error:
+        raise InputError(
+            f"the file cannot be written: {error.strerror}",
+            where=f"{option} {file}",
+            expected="a file in a folder that you may write to",
+            mend="name another file",
+        ) from error
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):
+                file.unlink()
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 def workspace() -> Workspace:

@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import shlex
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -32,47 +33,54 @@ _TYPO = 0.8
 """How alike two names must be for one to be taken for a slip of the other."""
 
 
-def load_code(code: str) -> ModuleType:
+def load_code(code: str, *, where: str = "") -> ModuleType:
     """Import a module by dotted name, or from the path of a ``.py`` file (anything with ``/``, or ending ``.py``).
+
+    Args:
+        code: the name or path.
+        where: how the user named it, for errors; by default the option ``--code``.
 
     Raises:
         ConfigError: the module does not exist or fails while it is imported.
     """
     is_path = "/" in code or code.endswith(".py")
+    where = where or f"--code {code}"
     try:
-        return _from_path(Path(code)) if is_path else importlib.import_module(code)
+        return _from_path(Path(code), where) if is_path else importlib.import_module(code)
     except ModuleNotFoundError as error:
         missing = str(error.name)
         if not is_path and (code == missing or code.startswith(missing + ".")):
             raise ConfigError(
                 f"there is no module {code!r}",
-                where="--code",
+                where=where,
                 expected="an installed module, or the path of a .py file",
                 mend="install it, or write the path with a slash: ./tools.py",
             ) from error
-        raise _broken_import(code, error) from error
+        raise _broken_import(code, where, error) from error
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:  # a script that ends when it is run is no module of tools
-        raise _broken_import(code, error) from error
+        raise _broken_import(code, where, error) from error
 
 
-def _broken_import(code: str, error: BaseException) -> ConfigError:
+def _broken_import(code: str, where: str, error: BaseException) -> ConfigError:
+    is_path = "/" in code or code.endswith(".py")
+    words = ["import runpy, sys; runpy.run_path(sys.argv[1])", code] if is_path else [f"import {code}"]
     return ConfigError(
         f"the module cannot be imported: {type(error).__name__}: {error}",
-        where=f"--code {code}",
+        where=where,
         expected="a module that imports without errors",
-        mend=f"run: python -c 'import runpy; runpy.run_path({code!r})' and mend what it says",
+        mend=f"run: {shlex.join(['python', '-c', *words])} and mend what it says",
     )
 
 
-def _from_path(path: Path) -> ModuleType:
+def _from_path(path: Path, where: str) -> ModuleType:
     if not path.is_file():
-        raise ConfigError("there is no such file", where=f"--code {path}", expected="a .py file", mend="check the path")
+        raise ConfigError("there is no such file", where=where, expected="a .py file", mend="check the path")
     name = "flightschool_code_" + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ConfigError("this is no Python file", where=f"--code {path}", expected="a .py file", mend="rename it")
+        raise ConfigError("this is no Python file", where=where, expected="a .py file", mend="rename it")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickles of the module look it up
     try:

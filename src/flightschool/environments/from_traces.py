@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -140,30 +140,45 @@ def _built(trace_set: TraceSet, name: str, state: Path | None, code: str | None,
     return _drafted(trace_set, name, inventory, tables, None, judging)
 
 
-def open_code(code: str) -> Environment:
+def open_code(code: str, *, where: str = "") -> Environment:
     """The environment that a module's ``build_environment`` gives.
+
+    Args:
+        code: the module, as ``load_code`` takes it.
+        where: how the user named it, for errors; by default the option ``--code``.
 
     Raises:
         ConfigError: it is missing, fails, or gives no environment.
     """
-    build: Callable[[], Any] = load_code(code).build_environment
+    where = where or f"--code {code}"
+    build: Callable[[], Any] | None = getattr(load_code(code, where=where), "build_environment", None)
+    if not callable(build):
+        raise ConfigError(
+            "the module has no function build_environment()",
+            where=where,
+            expected="build_environment() that returns an environment (protocols.Environment)",
+            mend="add it; folders of tasks are named by their path, tool functions are for flightschool env build --code",
+        )
     try:
         made = build()
-    except Exception as error:
+        is_one = isinstance(made, Environment)  # looks at properties, which run code of the module too
+        if is_one:
+            made.tasks()
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"build_environment() failed: {type(error).__name__}: {error}",
-            where=f"--code {code}",
-            expected="an environment",
+            where=where,
+            expected="an environment that gives its tasks",
             mend="run it by hand and mend what it says",
         ) from error
-    if not isinstance(made, Environment):
+    if not is_one:
         raise ConfigError(
             f"build_environment() gave a {type(made).__name__}",
-            where=f"--code {code}",
+            where=where,
             expected="an object with name, digest, tasks(), tools(), open(), … (protocols.Environment)",
             mend="return an environment",
         )
-    return made
+    return cast("Environment", made)
 
 
 # ------------------------------------------------------------------------------------------------ whole environments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flightschool.errors import InputError
+from flightschool.errors import InfrastructureError, InputError
 from flightschool.records import Record
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def open_environment(
 
     Raises:
         NotFoundError: no such environment.
-        InputError: a path that is no module, or code that gives no environment.
+        InputError: a path that is no module, code that gives no environment, or a server that does not answer.
         GateError: the environment still holds what was sealed from it.
     """
     if is_path(reference.partition("?")[0]) and not is_url(reference):
@@ -69,7 +69,7 @@ def open_environment(
 
             environment: Environment = TerminalFolders(path)
         elif reference.endswith(".py"):
-            environment = open_code(str(path.resolve()))
+            environment = open_code(str(path.resolve()), where=reference)
         else:
             raise InputError(
                 "an environment of a folder is imported before it is used" if path.is_dir() else "not an environment",
@@ -82,7 +82,12 @@ def open_environment(
     else:
         from flightschool.environments.registry import load_environment
 
-        environment = load_environment(reference, space)
+        try:
+            environment = load_environment(reference, space)
+        except InfrastructureError as error:
+            if not is_url(reference):
+                raise
+            raise InputError(error.what, where=reference, expected=error.expected, mend=error.mend) from error
     if space is not None:
         from flightschool.governance import served
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -135,5 +137,59 @@ def test_the_wall_is_the_clock_on_it(run: Any, space: Path, monkeypatch: pytest.
 
 def test_a_server_is_an_environment_and_no_folder(run: Any, space: Path) -> None:
     spoken = run("audit", "http://127.0.0.1:9", "--json")
-    assert spoken.code in (1, 2)
+    assert spoken.code == 2, "the audit cannot begin: nothing was examined that could fall short"
+    assert spoken.error["where"] == "http://127.0.0.1:9"
     assert "folder" not in spoken.error["what"]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("x = 1\n", "no function build_environment"),
+        ("build_environment = 1\n", "no function build_environment"),
+        ("def (\n", "SyntaxError"),
+        ("import nobody_has_this_module\n", "ModuleNotFoundError"),
+        ("1 / 0\n", "ZeroDivisionError"),
+        ("raise SystemExit(3)\n", "SystemExit"),
+        ("def build_environment():\n    raise SystemExit(3)\n", "SystemExit"),
+        ("def build_environment():\n    return {}['a']\n", "KeyError"),
+        ("def build_environment():\n    return 7\n", "gave a int"),
+        (
+            "from flightschool.testing.miniature import MiniatureEnvironment\n"
+            "class Odd(MiniatureEnvironment):\n"
+            "    def tasks(self):\n        return 1 / 0\n"
+            "def build_environment():\n    return Odd()\n",
+            "ZeroDivisionError",
+        ),
+    ],
+)
+def test_a_module_that_gives_no_environment_is_one_error(text: str, what: str, run: Any, space: Path) -> None:
+    (space / "odd.py").write_text(text)
+    spoken = run("audit", "./odd.py", "--json")
+    assert (spoken.code, spoken.error["where"]) == (2, "./odd.py"), spoken.error
+    assert what in spoken.error["what"]
+    assert spoken.error["expected"]
+    assert spoken.error["mend"]
+
+
+def test_what_an_error_tells_to_run_can_be_pasted(run: Any, space: Path) -> None:
+    place = space / "it's"
+    place.mkdir()
+    (place / "odd.py").write_text("1 / 0\n")
+    mend = run("audit", "./it's/odd.py", "--json").error["mend"]
+    command = mend.removeprefix("run: ").removesuffix(" and mend what it says").replace("python", sys.executable, 1)
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert "ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--report", "--admit"])
+def test_a_file_that_cannot_be_written_is_told_before_the_work(option: str, run: Any, space: Path) -> None:
+    (space / "file").write_text("x")
+    (space / "empty").mkdir()  # that it holds no task would be told next
+    for place in ("./file/below.out", "./empty"):
+        spoken = run("audit", "./empty", option, place, "--json")
+        assert (spoken.code, spoken.error["where"]) == (2, f"{option} {place.removeprefix('./')}")
+        assert spoken.error["mend"]
+    assert not run("audit", "desk", "--report", "./file/x", "--json").json.get("tasks")
+    run("audit", "./empty", option, "./new/page.out", "--json")
+    assert not (space / "new/page.out").exists(), "looking leaves nothing behind"
