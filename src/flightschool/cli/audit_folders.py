@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from flightschool.cli.rollout_folders import CACHE_NAME
 if TYPE_CHECKING:
     from flightschool.audit.terminal import FolderAudit
     from flightschool.audit.terminal.proposing import Readers
-    from flightschool.environments.terminal import TerminalTask, UnreadableTask
+    from flightschool.environments.terminal import TerminalTask
     from flightschool.store import Workspace
 
 __all__ = ["Care", "ReaderNames", "audit_folders_verb", "data_folder"]
@@ -119,11 +119,11 @@ def _audit(
     """All tasks, each told and kept as it is finished."""
     from flightschool.audit.terminal.auditing import audit_folders
     from flightschool.audit.terminal.journal import Journal, journal_name
-    from flightschool.environments.terminal import count_tasks
+    from flightschool.environments.terminal import TaskPool
 
+    pool = TaskPool([Path(path) for path in paths])
     file = data / "audits" / journal_name("\n".join(str(Path(path).resolve()) for path in paths))
-    num_tasks = sum(count_tasks(Path(path)) for path in paths)
-    with output.progress(f"auditing {', '.join(paths)}", num_tasks) as bar:
+    with output.progress(f"auditing {', '.join(paths)}", len(pool)) as bar:
 
         def on_audit(audit: FolderAudit) -> None:
             # what only was read must not replace what was run
@@ -131,7 +131,7 @@ def _audit(
             bar.tick()
 
         audit_folders(
-            _tasks(paths),
+            pool,
             images=data / "images",
             journal=Journal(file, care.mode, fresh=care.fresh),
             static_only=care.static,
@@ -175,14 +175,6 @@ def _check(path: str) -> None:
 
     if not existing_path(path, "task folder").is_dir():
         raise InputError("not a folder", where=path, expected="a task folder or one that holds tasks", mend="check it")
-
-
-def _tasks(paths: Sequence[str]) -> Iterator[TerminalTask | UnreadableTask]:
-    """Tasks of all that was named, one in memory at a time; ids are relative to the name that they were found under."""
-    from flightschool.environments.terminal import iter_tasks
-
-    for path in paths:
-        yield from iter_tasks(Path(path))
 
 
 def data_folder(space: Workspace | None) -> Path:

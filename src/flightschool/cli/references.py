@@ -63,11 +63,15 @@ def will_write(file: Path | None, option: str) -> None:
     Raises:
         InputError: it is a folder, or there is no right or no place to write it.
     """
-    if file is None or (file.exists() and not file.is_file() and not file.is_dir()):  # a pipe opens once
+    if file is None:
         return
-    made = [folder for folder in file.parents if not folder.exists()]
-    is_new = not file.exists()
+    made: list[Path] = []
+    is_new = False
     try:
+        is_new = not file.exists()
+        if not is_new and not file.is_file() and not file.is_dir():  # a pipe can be opened but once
+            return
+        made = [folder for folder in file.parents if not folder.exists()]
         file.parent.mkdir(parents=True, exist_ok=True)
         file.open("ab").close()
     except OSError as error:

@@ -157,7 +157,7 @@ def open_code(code: str, *, where: str = "") -> Environment:
             "the module has no function build_environment()",
             where=where,
             expected="build_environment() that returns an environment (protocols.Environment)",
-            mend="add it; folders of tasks are named by their path, tool functions are for flightschool env build --code",
+            mend="add it; task folders are named by their path, tool functions go to flightschool env build --code",
         )
     try:
         made = build()

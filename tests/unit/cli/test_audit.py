@@ -13,6 +13,7 @@ import pytest
 from flightschool.audit import require_sound
 from flightschool.cli.audit_rows import audit_row
 from flightschool.environments.opening import open_environment
+from flightschool.environments.terminal import write_sample_tasks
 from flightschool.store import Workspace
 
 FIELDS = {"class", "severity", "confirmed", "evidence", "mend"}
@@ -193,3 +194,14 @@ def test_a_file_that_cannot_be_written_is_told_before_the_work(option: str, run:
     assert not run("audit", "desk", "--report", "./file/x", "--json").json.get("tasks")
     run("audit", "./empty", option, "./new/page.out", "--json")
     assert not (space / "new/page.out").exists(), "looking leaves nothing behind"
+
+
+def test_folders_named_together_have_ids_of_their_own(run: Any, space: Path) -> None:
+    for parent in ("pool", "p2"):
+        write_sample_tasks(space / parent, 1)
+    spoken = run("audit", "./pool", "./p2", "./pool/000000", "--static", "--json")
+    rows = {row["id"]: row["path"] for row in spoken.json["tasks"]}
+    assert rows == {"pool/000000": "pool/000000", "p2/000000": "p2/000000"}
+    assert spoken.json["summary"]["num_tasks"] == 2
+    families = spoken.json["summary"]["families"]
+    assert all(set(family["members"]) <= set(rows) for family in families)

@@ -1,8 +1,8 @@
 """Terminal tasks: folders of the Harbor and Terminal-Bench 1 formats, read and planned without running anything.
 
-``iter_tasks`` walks over folders, ``read_folder`` reads one, ``plan_build`` says step by step how its environment is
-built (and what of it needs a network or Docker), ``read_reward`` reads the verdict of its tests, ``export_harbor``
-writes it as a Harbor folder again.
+``iter_tasks`` walks over folders, ``TaskPool`` over several that were named together, ``read_folder`` reads one,
+``plan_build`` says step by step how its environment is built (and what of it needs a network or Docker),
+``read_reward`` reads the verdict of its tests, ``export_harbor`` writes it as a Harbor folder again.
 """
 
 from flightschool.environments.terminal.as_tasks import FolderTask, TerminalFolders, family_of, stratum_of
@@ -36,6 +36,7 @@ from flightschool.environments.terminal.plan_records import (
     WorkdirStep,
 )
 from flightschool.environments.terminal.planning import IsPresent
+from flightschool.environments.terminal.pools import TaskPool
 from flightschool.environments.terminal.records import (
     Limits,
     Network,
@@ -95,6 +96,7 @@ __all__ = [
     "RewardReading",
     "RunStep",
     "TaskFormat",
+    "TaskPool",
     "TaskStep",
     "TerminalFolders",
     "TerminalTask",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -17,10 +19,13 @@ from flightschool.environments.terminal import (
     Placement,
     Resources,
     TaskFormat,
+    TaskPool,
+    TerminalFolders,
     TerminalTask,
     UnreadableTask,
     VerdictSource,
     VerifierMode,
+    count_tasks,
     detect_format,
     iter_tasks,
     measure_read_speed,
@@ -286,6 +291,40 @@ def test_a_walk_goes_on_past_what_is_broken(write: Write, samples: dict[str, Pat
     assert again == [task.id for task in found], "the order is fixed"
 
 
+@pytest.fixture
+def closed() -> Iterator[Path]:
+    """A folder with a task and one that may not be looked into, seen by an ordinary user."""
+    place = Path(tempfile.mkdtemp(prefix="closed-"))
+    place.chmod(0o755)
+    write_sample_tasks(place / "pool", 1)
+    (place / "pool/closed/below").mkdir(parents=True)
+    (place / "pool/closed").chmod(0)
+    list(iter_tasks(place / "pool"))  # whatever is imported late is there before the user changes
+    was = os.geteuid()
+    if was == 0:
+        os.seteuid(65534)
+    try:
+        yield place / "pool"
+    finally:
+        os.seteuid(was)
+        (place / "pool/closed").chmod(0o755)
+        shutil.rmtree(place)
+
+
+def test_what_cannot_be_looked_into_is_told(closed: Path) -> None:
+    task, shut = iter_tasks(closed)
+    assert isinstance(task, TerminalTask)
+    assert isinstance(shut, UnreadableTask)
+    assert (shut.id, shut.where) == ("closed", str(closed / "closed"))
+    assert "Permission denied" in shut.what
+    assert "chmod u+rx" in shut.mend
+    assert count_tasks(closed) == 2
+    with pytest.raises(InputError, match="cannot be looked into"):
+        list(iter_tasks(closed / "closed"))
+    with pytest.raises(InputError, match="1 of 2 task folders cannot be read, the first is 'closed'"):
+        TerminalFolders(closed)
+
+
 def test_a_walk_streams(tmp_path: Path) -> None:
     write_sample_tasks(tmp_path, 3)
     walk: Iterator[TerminalTask | UnreadableTask] = iter_tasks(tmp_path)
@@ -306,6 +345,30 @@ def test_a_walk_over_nothing_says_so(tmp_path: Path) -> None:
         list(iter_tasks(tmp_path))
     with pytest.raises(InputError, match="not a folder"):
         iter_tasks(tmp_path / "absent")
+
+
+def test_tasks_named_together_have_ids_of_their_own_and_count_once(tmp_path: Path) -> None:
+    for parent in ("a/pool", "a/p2", "b/pool"):
+        write_sample_tasks(tmp_path / parent, 2)
+    (tmp_path / "a/link").symlink_to("pool")
+
+    def ids(*named: str) -> list[str]:
+        pool = TaskPool([tmp_path / name for name in named])
+        found = [task.id for task in pool]
+        assert len(pool) == len(found)
+        return found
+
+    assert ids("a/pool") == ["000000", "000001"], "as ever where nothing collides"
+    assert ids("a/pool/000000", "a/p2/000000") == ["pool/000000", "p2/000000"]
+    assert ids("a/pool", "a/p2/000001") == ["000000", "pool/000001", "p2/000001"]
+    assert ids("a/pool", "b/pool/000000") == ["a/pool/000000", "000001", "b/pool/000000"]
+    assert ids("a/pool", "a/pool", "a/link", "a/pool/000000") == ["000000", "000001"]
+    assert sorted(ids("b/pool", "a/p2")) == sorted(ids("a/p2", "b/pool")), "whatever the order"
+    told_apart = ids("b/pool/000000", "a/p2/000000", "a")
+    assert told_apart == ["b/pool/000000", "a/p2/000000", "p2/000001", "pool/000000", "pool/000001"], "nor with others"
+    with pytest.raises(InputError, match="no task folder"):
+        (tmp_path / "none").mkdir()
+        ids("a/pool", "none")
 
 
 def test_records_survive_encoding(samples: dict[str, Path]) -> None:
