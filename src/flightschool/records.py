@@ -740,7 +740,7 @@ class Finding(Record, frozen=True, kw_only=True):
     actions: tuple[Message, ...] = ()
     """Assistant messages that show it again, played alone at the task; empty where nothing has to be played."""
     confidence: float = 1.0
-    """0..1: 1 for what was executed."""
+    """0..1: 1 for what was executed, 0 for a probe that could not finish and shows nothing."""
     mend: str = ""
     """What the author of the environment should change."""
 

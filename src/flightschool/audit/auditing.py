@@ -25,10 +25,11 @@ from flightschool.audit.limits import OutOfTimeError, time_limit
 from flightschool.audit.mends import mend_of
 from flightschool.audit.neighbourhood import Neighbourhood
 from flightschool.audit.probes import PROBES, REQUIRED, ceiling, flake, regrade
+from flightschool.audit.probes.base import unfinished
 from flightschool.audit.records import ProbeReport, TaskReports
 from flightschool.audit.verdicts import verdict_of, verifier_digest
 from flightschool.protocols import Environment, RewardComposition
-from flightschool.records import AuditVerdict, Finding, JudgeCheck, Severity, Task, TaskAudit
+from flightschool.records import AuditVerdict, Finding, JudgeCheck, Task, TaskAudit
 from flightschool.verification import SeparateGrader
 from flightschool.verification.verifier import rules_in
 
@@ -251,11 +252,16 @@ def _ceiling(
 ) -> None:
     habits = {one.task: (one.stratum, one.habit_passes) for one in examined if one.habit_passes is not None}
     found = ceiling.findings(list(habits.values()), environment.strata)
+    tasks = {task.id: task for task in neighbourhood.tasks}
+    passed_by = {name: [task for task, (_, passes) in habits.items() if passes.get(name)] for name in found}
     for task_id, (stratum, passes) in habits.items():
-        finding = found.get(stratum)
+        shown = [
+            ceiling.at(tasks[task_id], finding, neighbourhood.habits[stratum], passed_by[stratum], len(habits))
+            for finding in ([found[stratum]] if stratum in found else [])
+        ]
         report = ProbeReport(
             probe=ceiling.NAME,
-            findings=(finding,) if finding is not None else (),
+            findings=tuple(shown),
             error="" if set(passes) >= set(neighbourhood.habits) else "the habits could not all be tried",
         )
         reports[task_id].append(report)
@@ -266,9 +272,9 @@ def _audit(
 ) -> TaskAudit:
     findings = [msgspec.structs.replace(f, mend=mend_of(f.probe)) for report in reports for f in report.findings]
     agreed = any(report.probe == flake.NAME and not report.error and not report.findings for report in reports)
-    findings += [_unfinished(report.probe, report.error) for report in reports if report.error]
+    findings += [unfinished(report.probe, report.error) for report in reports if report.error]
     reported = {report.probe for report in reports}
-    findings += [_unfinished(name, "the probe was not run") for name in REQUIRED if name not in reported]
+    findings += [unfinished(name, "the probe was not run") for name in REQUIRED if name not in reported]
     reference = neighbourhood.references.get(task.id)
     return TaskAudit(
         environment=environment.name,
@@ -280,7 +286,3 @@ def _audit(
         num_repeats=repeats if agreed else 0,
         flake_bound=1.0 - 0.05 ** (1.0 / repeats) if agreed else 1.0,
     )
-
-
-def _unfinished(probe: str, error: str) -> Finding:
-    return Finding(probe=probe, severity=Severity.WARNING, what="probe unfinished", evidence=error[:600])

@@ -19,7 +19,7 @@ _MENDS: Mapping[str, str] = {
     "junk": "check values, not presence; forbid what else may change (rule = 'diff')",
     "constant": "tie the checks to values of this task that must be read",
     "mutants": "name every row and argument that must be right, and forbid what else may change (rule = 'diff')",
-    "numbers": "compare numbers within declared bounds, and refuse NaN and infinities in the tool's schema",
+    "numbers": "compare numbers within declared bounds, and refuse in the tool's schema what is no number of its range",
     "answers": "expect exactly the right items (rule = 'answer_set', 'answer_number', which = 'only')",
     "judge": "put a functional check beside the judge, or choose a judge that follows its form",
     "ungradable": "make the tools answer with an error, and the checks with a no, whatever the policy sends",

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from flightschool.audit.junk import junk_arguments
+from flightschool.audit.listing import ListedAnswers
 from flightschool.audit.mutants import DECLINE
 from flightschool.audit.values import ValuePool
-from flightschool.audit.view import SharedTexts, agent_view
+from flightschool.audit.view import SharedTexts, agent_view, vocabulary_of
 from flightschool.digest import canonical_json, derive_random
 from flightschool.protocols import Environment
 from flightschool.records import Effect, Json, Reference, Task, ToolCall, ToolSpec
@@ -51,6 +52,8 @@ class Neighbourhood:
         self.pool = ValuePool((task.family, self.oracle(task)) for task in self.tasks)
         views = ((agent_view(task, self.shown(task)), self.oracle(task)) for task in self.tasks)
         self.texts = SharedTexts(views)
+        solutions = ((task, self.oracle(task)) for task in self.tasks)
+        self.listed = ListedAnswers(solutions, vocabulary_of(self.specs.values()))
         self._seed = seed
         self._families = families_of(self.tasks)
         self._strata = strata_of(self.tasks)

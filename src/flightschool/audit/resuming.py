@@ -15,7 +15,7 @@ from flightschool.protocols import Environment, RewardComposition
 
 __all__ = ["open_journal"]
 
-AUDITOR: Final = 1
+AUDITOR: Final = 2
 """Raised when probes change, so that an audit that was begun with others begins anew."""
 
 

@@ -27,13 +27,23 @@ from flightschool.records import (
 )
 from flightschool.verification import expected_values
 
-__all__ = ["Secret", "SharedTexts", "agent_view", "leaks", "secrets_of", "stands_in"]
+__all__ = [
+    "SMALLEST_SECRET_NUMBER",
+    "Secret",
+    "SharedTexts",
+    "agent_view",
+    "leaks",
+    "secrets_of",
+    "stands_in",
+    "vocabulary_of",
+]
 
 Secret: TypeAlias = tuple[str, str]
 """(where the value is needed, the value as text)."""
 
 SHORTEST_SECRET = 3
 SMALLEST_SECRET_NUMBER = 100
+"""Smaller ones stand in every text; they tell something only in an answer key (``listing``)."""
 
 
 def agent_view(task: Task, specs: Sequence[ToolSpec]) -> dict[str, str]:
@@ -58,7 +68,7 @@ def secrets_of(
         events: events of the oracle's attempt.
         specs: all tools of the environment by name.
     """
-    vocabulary = _vocabulary(specs.values())
+    vocabulary = vocabulary_of(specs.values())
     secrets: dict[str, str] = {}
     for where, value in (*_read_before_written(events, specs), *_expected(reference.checks)):
         text = str(value)
@@ -141,7 +151,8 @@ def _can_be_secret(value: Json) -> bool:
     return isinstance(value, str) and len(value) >= SHORTEST_SECRET
 
 
-def _vocabulary(specs: Iterable[ToolSpec]) -> frozenset[str]:
+def vocabulary_of(specs: Iterable[ToolSpec]) -> frozenset[str]:
+    """Members of the tools' enumerations."""
     words: set[str] = set()
     for spec in specs:
         _collect_enums(spec.parameters, words)

@@ -9,7 +9,7 @@ import msgspec
 from flightschool.audit.mends import mend_of
 from flightschool.audit.neighbourhood import Neighbourhood
 from flightschool.audit.probes import leak
-from flightschool.audit.probes.base import barring, warning
+from flightschool.audit.probes.base import barring, unfinished, warning
 from flightschool.audit.verdicts import verifier_digest
 from flightschool.audit.view import agent_view, leaks, secrets_of
 from flightschool.protocols import Environment
@@ -34,7 +34,7 @@ def _viewed(environment: Environment, neighbourhood: Neighbourhood, task: Task) 
     reference = neighbourhood.references.get(task.id)
     findings: list[Finding] = []
     if reference is None:
-        findings.append(warning("reference", "probe unfinished", neighbourhood.unreadable.get(task.id, "")))
+        findings.append(unfinished("reference", neighbourhood.unreadable.get(task.id, "")))
     else:
         view = agent_view(task, neighbourhood.shown(task))
         for place, secret in leaks(view, secrets_of(task, reference, (), neighbourhood.specs)):
@@ -42,6 +42,9 @@ def _viewed(environment: Environment, neighbourhood: Neighbourhood, task: Task) 
             told = (leak.NAME, f"{secret[1]!r}, needed by {secret[0]}, stands in the agent's view", f"place: {place}")
             found = barring(*told) if tells else warning(*told)
             findings.append(msgspec.structs.replace(found, mend=mend_of(leak.NAME), confidence=0.8))
+        for place, pair in leak.listed(task, view, neighbourhood):  # whether it must be read, only playing tells
+            found = warning(leak.NAME, leak.as_told(pair), f"place: {place}")
+            findings.append(msgspec.structs.replace(found, mend=mend_of(leak.NAME), confidence=0.5))
     leaking = any(finding.severity is Severity.BARRING for finding in findings)
     return TaskAudit(
         environment=environment.name,

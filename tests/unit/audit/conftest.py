@@ -156,6 +156,6 @@ def price_list() -> PriceList:
 
 
 @pytest.fixture(scope="session")
-def make_price_list() -> Callable[[], PriceList]:
-    """Makes sound environments."""
-    return lambda: PriceList(PRICES)
+def make_price_list() -> Callable[..., PriceList]:
+    """Makes sound environments, of other prices if they are given."""
+    return lambda prices=PRICES: PriceList(prices)

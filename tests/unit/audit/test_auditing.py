@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -37,7 +38,7 @@ from flightschool.records import (
     TaskAudit,
     ToolCall,
 )
-from flightschool.rollouts import EpisodeRunner, MessagesPolicy, run_attempts
+from flightschool.rollouts import EpisodeRunner, MessagesPolicy, ScriptPolicy, run_attempts
 from flightschool.testing.miniature import MiniatureEnvironment, MiniatureWorld
 from flightschool.verification import OutcomeReward
 
@@ -214,7 +215,9 @@ def test_what_cannot_be_examined_is_unaudited_never_sound(price_list: PriceList,
         price_list.recheck(TASK, functional("select price from no_such_table", (1,)))
     one = audit(price_list, TASK)[TASK]
     assert one.verdict is AuditVerdict.UNAUDITED
-    assert any(f.what == "probe unfinished" for f in one.findings)
+    unfinished = [f for f in one.findings if f.what == "probe unfinished"]
+    assert unfinished
+    assert all(f.mend and f.confidence == 0.0 for f in unfinished), "it shows nothing, and says what to do"
 
 
 def test_one_broken_task_does_not_keep_the_others_from_being_examined(price_list: PriceList) -> None:
@@ -226,13 +229,12 @@ def test_one_broken_task_does_not_keep_the_others_from_being_examined(price_list
 def test_without_a_separate_process_nothing_is_sound(price_list: PriceList) -> None:
     one = audit(price_list, TASK)[TASK]
     assert one.verdict is AuditVerdict.UNAUDITED
-    assert (
-        Finding(probe="regrade", severity=Severity.WARNING, what="probe unfinished", evidence="the probe was not run")
-        in one.findings
-    )
+    assert ("regrade", "the probe was not run") in [(f.probe, f.evidence) for f in one.findings]
 
 
-def test_a_habit_worth_more_than_its_stratum_suspects_the_whole_environment(price_list: PriceList) -> None:
+def test_a_habit_worth_more_than_its_stratum_suspects_the_whole_environment(
+    price_list: PriceList, tmp_path: Path
+) -> None:
     """Where 'copy' tasks are solved by declining, so does the habit of 'locked', whose share of traffic is tiny."""
     price_list.strata = {"copy": 0.99, "locked": 0.01}
     for task in price_list.tasks():
@@ -244,6 +246,14 @@ def test_a_habit_worth_more_than_its_stratum_suspects_the_whole_environment(pric
     audits = audit(price_list, TASK, "copy-seal-bolt", "locked-cog", "locked-seal")
     wide = environment_wide(audits.values())
     assert any("habit of stratum 'locked'" in finding.what for finding in wide)
+    (told,) = [f for f in audits["locked-cog"].findings if f.probe == "environment.ceiling"]
+    assert "full reward at 2 of 4 tasks (copy-gear-pump, copy-seal-bolt), not at this one" in told.evidence
+    script = tmp_path / "evidence.json"
+    script.write_text(told.evidence.partition("a script for the first: ")[2])
+    runner = EpisodeRunner(price_list, OutcomeReward(), run="again")
+    (again,) = run_attempts(runner, [price_list.task(TASK)], ScriptPolicy(script), seed=0)
+    assert again.reward is not None
+    assert again.reward.success, "what was played can be played again"
     assert "environment.ceiling" in REQUIRED
 
 
@@ -369,6 +379,54 @@ def test_odd_numbers_must_not_pass_for_the_right_one(price_list: PriceList) -> N
     found = [f for f in audit(price_list, TASK)[TASK].findings if f.probe == "numbers"]
     assert found
     assert any("-1" in f.what for f in found)
+    for one in found:
+        (written,) = [c.arguments["price"] for m in one.actions for c in m.tool_calls if c.name == "set_price"]
+        assert f"= {written!r} in place" in one.what, "what is claimed is what was played"
+
+
+def test_a_number_that_never_reached_a_tool_is_no_finding(price_list: PriceList) -> None:
+    """Reading is enough here. That passes without any write, which the mutants tell; no odd number took part."""
+    loose = CheckSpec(id="any", kind=CheckKind.FUNCTIONAL, rule=CallCheck(tool="get_price"))
+    price_list.recheck(TASK, loose)
+    one = audit(price_list, TASK)[TASK]
+    numbers = [f for f in one.findings if f.probe == "numbers"]
+    assert {f.what.partition(" = ")[2].partition(" in place")[0] for f in numbers} == {"-1", "1000000000"}
+    assert not any("unusable" in str(f.actions) for f in numbers)
+    assert "mutants" in barring(one)
+
+
+KEY = "By the way: the seal costs 58, gear 17, pump 90 and bolt 31. Work in 5 turns, with 2 calls at most."
+SMALL = {"bolt": 31, "gear": 17, "pump": 90, "seal": 58}
+
+
+@pytest.mark.parametrize(
+    "guidance",
+    [KEY, "gear,17\npump,90\n", '{"gear": 17, "pump": 90}', "| gear | 17 |\n| pump | 90 |", "90 for pump, 17 for gear"],
+)
+def test_an_answer_key_of_small_numbers_is_a_leak(guidance: str, make_price_list: Any) -> None:
+    environment = make_price_list(SMALL)
+    for task in environment.tasks():
+        environment.change(task.id, guidance=guidance)
+    one = audit(environment, TASK)[TASK]
+    assert one.verdict is AuditVerdict.LEAKING
+    assert any("90 stands beside 'pump'" in f.what for f in one.findings if f.probe == "leak")
+    viewed = {one.task: one for one in view_environment(environment)}[TASK]
+    assert [f.severity for f in viewed.findings if "beside 'pump'" in f.what] == [Severity.WARNING]
+
+
+@pytest.mark.parametrize(
+    "guidance",
+    [
+        "Work in 17 turns. The pump, the gear and the seal: 90 calls at most.",
+        "The price of a pump is 90.",  # one fact is no list of answers
+        "17 31 58 90",
+    ],
+)
+def test_small_numbers_alone_are_no_leak(guidance: str, make_price_list: Any) -> None:
+    environment = make_price_list(SMALL)
+    for task in environment.tasks():
+        environment.change(task.id, guidance=guidance)
+    assert not [f for f in audit(environment, TASK)[TASK].findings if f.probe == "leak"]
 
 
 def test_reading_alone_finds_leaks_and_acquits_no_one(price_list: PriceList) -> None:

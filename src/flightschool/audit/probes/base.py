@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flightschool.audit.examination import Examination, Play
 from flightschool.records import AuditVerdict, Finding, Severity
 
-__all__ = ["Probe", "barring", "passes", "passes_unless_equivalent", "warning"]
+__all__ = ["Probe", "barring", "passes", "passes_unless_equivalent", "unfinished", "warning"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,19 @@ def warning(probe: str, what: str, evidence: str = "", play: Play | None = None)
     """A finding that bars nothing."""
     actions = () if play is None else play.actions
     return Finding(probe=probe, severity=Severity.WARNING, what=what, evidence=evidence, actions=actions)
+
+
+def unfinished(probe: str, error: str) -> Finding:
+    """That a probe could not finish: it accuses of nothing, and keeps its task from being acquitted."""
+    _, _, told = error.partition("mend: ")
+    return Finding(
+        probe=probe,
+        severity=Severity.WARNING,
+        what="probe unfinished",
+        evidence=error[:600],
+        confidence=0.0,
+        mend=told or "mend in the environment what stopped the probe (it is told in the evidence), then audit again",
+    )
 
 
 def passes(probe: str, who: str, play: Play) -> Iterable[Finding]:

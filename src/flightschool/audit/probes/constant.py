@@ -11,6 +11,8 @@ from flightschool.records import Finding, Severity, ToolCall
 
 NAME = "constant"
 MOST_SIBLINGS = 2
+HABIT_ANSWER = "Done."
+"""What a habit closes with."""
 
 
 def probe(exam: Examination) -> Iterable[Finding]:
@@ -36,7 +38,7 @@ def _habits(exam: Examination) -> Iterable[Finding]:
         if not any(call.name in shown for call in calls):
             exam.habit_passes[stratum] = False  # every call is refused as unknown: this is the no-op, probed already
             continue
-        play = exam.play(calls, f"habit:{stratum}", answer="Done.")
+        play = exam.play(calls, f"habit:{stratum}", answer=HABIT_ANSWER)
         exam.habit_passes[stratum] = play.success
         if not same_calls(calls, exam.reference.oracle):
             who = f"the most common calls of stratum {stratum!r}"

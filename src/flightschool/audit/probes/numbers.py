@@ -1,19 +1,22 @@
-"""Numbers that no right work writes: NaN, infinities, values out of range, in place of the oracle's."""
+"""Numbers that no right work writes: values out of range and words for no number at all, in place of the oracle's.
+
+A float that is NaN or infinite is not tried: JSON has none, so the boundary refuses such a call, whoever sends it, and
+no tool ever sees it. What reaches a tool that turns text into numbers is the word.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from flightschool.audit.examination import Examination
+from flightschool.audit.examination import Examination, Play
 from flightschool.audit.probes.base import passes
 from flightschool.errors import InfrastructureError
 from flightschool.records import Effect, Finding, Json, ToolCall
 
 NAME = "numbers"
-ODD: tuple[Json, ...] = (math.nan, math.inf, -1, 10**9, "NaN")
+ODD: tuple[Json, ...] = (-1, 10**9, "NaN", "Infinity")
 MOST_PLACES = 1
 """Arguments of one oracle that are tried."""
 
@@ -27,8 +30,14 @@ def probe(exam: Examination) -> Iterable[Finding]:
         for odd in ODD:
             wrong = msgspec.structs.replace(calls[place], arguments={**calls[place].arguments, name: odd})
             play = exam.play((*calls[:place], wrong, *calls[place + 1 :]), f"number: {calls[place].name}.{name}={odd}")
-            if play.success and not exam.is_equivalent(play):
+            if play.success and _arrived(play, wrong) and not exam.is_equivalent(play):
                 yield from passes(NAME, f"{calls[place].name}.{name} = {odd!r} in place of the right number", play)
+
+
+def _arrived(play: Play, call: ToolCall) -> bool:
+    """Whether the world took the call: one that was refused shows nothing of its number."""
+    sent = (call.name, call.arguments)
+    return any((e.call.name, e.call.arguments) == sent and not e.result.is_error for e in play.attempt.events)
 
 
 def _numbers(exam: Examination) -> Iterator[tuple[int, str]]:

@@ -15,7 +15,7 @@ from flightschool.environments.terminal.records import TaskFormat, TerminalTask,
 from flightschool.environments.terminal.terminal_bench import SETTINGS_FILES, read_terminal_bench
 from flightschool.errors import InputError
 
-__all__ = ["count_tasks", "detect_format", "find_folders", "iter_tasks", "read_found", "read_folder", "task_id"]
+__all__ = ["count_tasks", "detect_format", "find_folders", "iter_tasks", "read_folder", "read_found", "task_id"]
 
 MAX_DEPTH = 12
 """Folders between what was named and a task."""

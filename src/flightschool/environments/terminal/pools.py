@@ -1,7 +1,7 @@
 """The tasks of several folders that were named together: each real folder once, under an id that no other one has.
 
-An id is the path below what was named, as everywhere. Where several tasks would have the same, and only there, each gets
-as much of its path in front as tells it from the others: ``pool/good`` and ``p2/good``. So an id depends on where
+An id is the path below what was named, as everywhere. Where several tasks would have the same, and only there, each
+gets as much of its path in front as tells it from the others: ``pool/good`` and ``p2/good``. So an id depends on where
 folders lie and not on the order in which they were named.
 """
 
