@@ -49,6 +49,9 @@ def audit(
     checker: str = typer.Option(
         "", "--checker", help="A model that weighs what came of them; the proposer where none is named."
     ),
+    build_network: bool = typer.Option(
+        False, "--build-network", help="Lend this machine's network to builds of task folders that fetch."
+    ),
     fresh: bool = typer.Option(
         False, "--fresh/--resume", help="Audit anew instead of going on after what was finished earlier."
     ),
@@ -63,7 +66,7 @@ def audit(
         will_write(file, option)
     folders = [path for path in paths if _is_folder(path)]
     if not folders and len(paths) == 1:
-        _refuse_options_of_folders(fix, admit, waive, reason, proposer or checker)
+        _refuse_options_of_folders(fix, admit, waive, reason, proposer or checker, build_network)
         _audit_environment(paths[0], task, seed=seed, repeats=repeats, static=static, fresh=fresh, report=report)
         return
     if len(folders) < len(paths):
@@ -81,13 +84,13 @@ def audit(
     from flightschool.cli.audit_folders import Care, ReaderNames, audit_folders_verb
 
     readers = ReaderNames(proposer=proposer, checker=checker)
-    care = Care(static=static, repeats=repeats, seed=seed, fresh=fresh, readers=readers)
+    care = Care(static=static, repeats=repeats, seed=seed, fresh=fresh, readers=readers, build_network=build_network)
     admitting = Admitting(file=admit, waive=tuple(waive), reason=reason)
     audit_folders_verb(folders, care=care, fix=fix, admitting=admitting, report=report)
 
 
 def _refuse_options_of_folders(
-    fix: Path | None, admit: Path | None, waive: Sequence[str], reason: str, readers: str
+    fix: Path | None, admit: Path | None, waive: Sequence[str], reason: str, readers: str, build_network: bool
 ) -> None:
     from flightschool.errors import InputError
 
@@ -97,6 +100,10 @@ def _refuse_options_of_folders(
             where="--proposer, --checker",
             expected="folders of tasks",
             mend="leave the options out; for an environment's checks, people label attempts: flightschool review",
+        )
+    if build_network:
+        raise InputError(
+            "an environment builds nothing", where="--build-network", expected="task folders", mend="leave it out"
         )
     if fix is not None:
         raise InputError(

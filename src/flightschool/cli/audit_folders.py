@@ -68,6 +68,8 @@ class Care:
     """Forget what was finished earlier."""
     readers: ReaderNames
     """Models that read the folders."""
+    build_network: bool
+    """Whether steps of builds that fetch share this machine's network."""
 
     @property
     def mode(self) -> str:
@@ -138,6 +140,7 @@ def _audit(
             repeats=care.repeats,
             seed=care.seed,
             readers=models,
+            build_network=care.build_network,
             readers_journal=None if models is None else Journal(file, f"{care.mode} {models.mode}"),
             on_audit=on_audit,
         )
@@ -165,6 +168,7 @@ def _audit_one(task: TerminalTask, care: Care, models: Readers | None, data: Pat
         repeats=care.repeats,
         seed=care.seed,
         readers=models,
+        build_network=care.build_network,
         on_audit=made.append,
     )
     return made[0]

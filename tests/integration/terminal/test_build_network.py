@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from flightschool.audit.terminal import FolderAudit
+from flightschool.audit.terminal.auditing import audit_folders
+from flightschool.audit.terminal.journal import Journal
 from flightschool.rollouts.terminal import Episode, NotRun, find_tasks, parse_policy, replay_terminal, run_episodes
 
 pytestmark = pytest.mark.integration
@@ -96,6 +99,48 @@ def test_tests_that_fetch_are_not_lent_it(runs: Any, kit: Any, server: str) -> N
     assert (result.need, "tests/test.sh" in result.reason) == ("network", True)
 
 
-def test_an_environment_has_no_build(tell: Any, tmp_path: Path) -> None:
-    code, told = tell(["rollout", "desk", "--policy", "noop", "--build-network"], tmp_path)
+@pytest.mark.long
+def test_an_audit_lends_it_likewise_and_tests_have_what_the_build_installed(
+    runs: Any, kit: Any, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("curl", path="/usr/bin:/bin") is None or shutil.which("python3", path="/usr/bin:/bin") is None:
+        pytest.skip("this machine's programs lack curl or python3")
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    install = (
+        "d=$(python3 -c 'import site; print(site.getsitepackages()[0])')/toy-1.2.dist-info; mkdir -p $d;"
+        " printf 'Metadata-Version: 2.1\\nName: toy\\nVersion: 1.2\\n' > $d/METADATA"
+    )
+    task = runs.task(
+        kit.harbor(
+            f"FROM debian:12\nWORKDIR /app\nRUN curl -fsS -m 20 {server}/data -o data\nRUN {install}\n",
+            kit.judge("pip install toy==1.2 >&2 && cmp -s /app/data /app/done"),
+            "cp data done\n",
+        )
+    )
+
+    def audited(*, build_network: bool) -> FolderAudit:
+        found: list[FolderAudit] = []
+        journal = Journal(runs.folder / "journal", "run")
+        audit_folders(
+            find_tasks(task),
+            images=runs.images,
+            journal=journal,
+            repeats=2,
+            build_network=build_network,
+            on_audit=found.append,
+        )
+        return found[0]
+
+    without = audited(build_network=False)
+    assert without.unaudited_because.startswith("needs network: environment/Dockerfile:3: ")
+    assert "--build-network" in without.unaudited_because
+    lent = audited(build_network=True)
+    assert (lent.unaudited_because, lent.num_episodes > 10) == ("", True), lent
+
+
+@pytest.mark.parametrize("words", [("rollout", "desk", "--policy", "noop"), ("audit", "desk")])
+def test_an_environment_has_no_build(words: tuple[str, ...], tell: Any, tmp_path: Path) -> None:
+    code, told = tell([*words, "--build-network"], tmp_path)
     assert (code, told["error"]["where"]) == (2, "--build-network")

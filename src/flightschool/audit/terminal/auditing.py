@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
+from flightschool.audit.terminal.examination import NEEDS
 from flightschool.audit.terminal.examining import REPEATS, examine_folder
 from flightschool.audit.terminal.journal import Journal
 from flightschool.audit.terminal.merging import merged
@@ -46,6 +47,7 @@ def audit_folders(
     concurrency: int | None = None,
     readers: Readers | None = None,
     readers_journal: Journal | None = None,
+    build_network: bool = False,
     on_audit: Callable[[FolderAudit], None],
 ) -> None:
     """Audit folders in their order; each finished audit goes to the journal and to ``on_audit``.
@@ -62,6 +64,8 @@ def audit_folders(
         concurrency: sandboxes at a time; one for each processor where it is None.
         readers: models that are asked after what is run; None: none are.
         readers_journal: the same as ``journal``, for what the readers had their say on.
+        build_network: whether steps of builds that fetch share this machine's network. Nothing that is played or
+            graded ever does.
 
     Raises:
         InfrastructureError: no sandbox can be made here, and ``static_only`` is not set.
@@ -69,8 +73,11 @@ def audit_folders(
 
     async def run() -> None:
         provider = None if static_only else await _provider()
+        networked = NativeProvider(without=["network"]) if build_network and provider is not None else None
         try:
-            store = None if provider is None else ImageStore(images, provider, base_trees=base_trees)
+            store = None
+            if provider is not None:
+                store = ImageStore(images, provider, base_trees=base_trees, networked=networked)
             gate = asyncio.Semaphore(concurrency or os.cpu_count() or 1)
 
             async def one(task: TerminalTask | UnreadableTask) -> FolderAudit:
@@ -83,8 +90,9 @@ def audit_folders(
             async for audit in _in_order(tasks, one, at_once):
                 on_audit(audit)
         finally:
-            if provider is not None:
-                await provider.aclose()
+            for opened in (provider, networked):
+                if opened is not None:
+                    await opened.aclose()
 
     asyncio.run(run())
 
@@ -121,14 +129,14 @@ async def _audit(
     if isinstance(task, UnreadableTask):
         return unreadable_audit(task)
     kept = journal.find(task.digest, task.id) if journal is not None else None
-    if kept is not None:
+    if kept is not None and not kept.unaudited_because.startswith(NEEDS):
         return kept
     if store is None or provider is None:
         audit = read_only_audit(task, read)
     else:
         static = (read or examine_static)(task)
         audit = await examine_folder(task, store, provider, gate=gate, static=static, repeats=repeats, seed=seed)
-    if journal is not None:
+    if journal is not None and not audit.unaudited_because.startswith(NEEDS):  # what is lacking may be given meanwhile
         journal.add(audit)
     return audit
 

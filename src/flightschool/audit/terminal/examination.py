@@ -25,7 +25,7 @@ from flightschool.rollouts.terminal import Episode, NotRun, TerminalPolicy, Term
 from flightschool.rollouts.terminal.scoring import Scores
 from flightschool.sandbox import NativeProvider
 
-__all__ = ["PASS_MARK", "Examination", "NotRunError", "Play", "limited", "together"]
+__all__ = ["NEEDS", "PASS_MARK", "Examination", "NotRunError", "Play", "limited", "together"]
 
 T = TypeVar("T")
 
@@ -38,8 +38,21 @@ FIRST_VERIFIER_S: Final = 120.0
 """Most that the reference and its grader get, whatever the task allows: a grader that hangs must not hold the pool."""
 
 
+NEEDS: Final = "needs "
+"""Begins the reason of a task that cannot be run here."""
+
+
 class NotRunError(Exception):
-    """The task cannot be run here; the text says what it needs."""
+    """The task cannot be run here; the text says what it needs, and how it could have it.
+
+    Args:
+        need: what it needs, in one word.
+        reason: why.
+        mend: what would give it that; may be empty.
+    """
+
+    def __init__(self, need: str, reason: str, mend: str) -> None:
+        super().__init__(f"{NEEDS}{need}: {reason}" + (f"; mend: {mend}" if mend else ""))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +149,7 @@ class Examination:
         """
         image = await self.store.build(self.task)
         if not isinstance(image, Image):
-            raise NotRunError(f"needs {image.need}: {image.reason}")
+            raise NotRunError(image.need, image.reason, image.mend)
         self._image = image
         self.store = OneImage(self.store, image)
 
@@ -185,7 +198,7 @@ class Examination:
                 )
                 wall_s = time.perf_counter() - started
             if isinstance(result, NotRun):
-                raise NotRunError(f"needs {result.need}: {result.reason}")
+                raise NotRunError(result.need, result.reason, result.mend)
             if result.attempt.reason is not EndReason.WORLD_ERROR:
                 return _play(result, tuple(blobs), wall_s)
             detail = result.attempt.detail

@@ -51,11 +51,13 @@ class NotRun(Record, frozen=True, kw_only=True):
     need: str
     """``docker``, ``network``, ``variable`` (of the host) or ``solution``."""
     reason: str
+    mend: str = ""
+    """What would let it run here, where something is known that would."""
 
     @classmethod
     def of(cls, task: str, task_digest: str, found: NotRunnable) -> NotRun:
         """From what a build said."""
-        return cls(task=task, task_digest=task_digest, need=found.need, reason=found.reason)
+        return cls(task=task, task_digest=task_digest, need=found.need, reason=found.reason, mend=found.mend)
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,6 +46,11 @@ SHAPE: Final = 2
 _TREE, _RECORD = "tree", "image.json"
 _PROJECT_FILES: Final = frozenset({"pyproject.toml", "uv.lock", "uv.toml"})
 _SCRATCH: Final = ".scratch-"
+_LEND: Final = "--build-network lends such steps this machine's network, for tasks whose authors you trust"
+_PROVIDE: Final = (
+    "tests never have a network: give the base exactly what they ask for, as an unpacked system at {place}, or install "
+    "it in the Dockerfile and build with --build-network"
+)
 MOST_IN_MEMORY: Final = 48 << 20
 """Bytes of a tree, and of what is laid over it, that are copied into memory."""
 
@@ -83,6 +88,8 @@ class ImageStore:
         self._networked = networked
         self._base_trees = base_trees or folder.parent / "base-trees"
         self._bases: dict[str, _Base] = {}
+        self._own: dict[str, tuple[Presence, Path]] = {}
+        """Digest of an image whose build fetched → its own packages and stand-ins."""
         self._sizes: dict[str, int] = {}
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
@@ -105,16 +112,29 @@ class ImageStore:
         lent = self._networked is not None and plan.readiness is Readiness.NEEDS_NETWORK
         if plan.readiness is not Readiness.REPLAYABLE and not lent:
             need = Need.DOCKER if plan.readiness is Readiness.NEEDS_DOCKER else Need.NETWORK
-            return NotRunnable(need=need.value, obstacles=tuple(o for o in plan.obstacles if o.need is need))
+            mend = _LEND if need is Need.NETWORK else ""
+            return NotRunnable(need=need.value, obstacles=tuple(o for o in plan.obstacles if o.need is need), mend=mend)
         key = digest(["image", SHAPE, plan.digest, base.digest, plan.workdir, plan.user, plan.env, *["lent"] * lent])
-        return self._kept(key) or await self._make(key, task, plan, base)
+        return await self._looked_into(self._kept(key) or await self._make(key, task, plan, base))
 
     async def kept(self, key: str) -> Image | None:
         """An image that was built before and whose base is as it was; None: there is none."""
         image = self._kept(key)
         if image is None or (await self._base(image.base.image)).digest != image.base.digest:
             return None
+        return await self._looked_into(image)
+
+    async def _looked_into(self, image: Image) -> Image:
+        """The image; what it has is asked of itself where its build fetched, which may have installed packages."""
+        if image.networked and image.digest not in self._own:
+            tree = ImageTree(path=image.tree, over_host=image.over_host)
+            presence = await find_presence(self._provider, tree)
+            self._own[image.digest] = presence, self._stand_ins_of(presence)
         return image
+
+    async def _presence(self, image: Image) -> Presence:
+        own = self._own.get(image.digest)
+        return own[0] if own is not None else (await self._base(image.base.image)).presence
 
     async def fetches(self, task: TerminalTask, image: Image, scripts: tuple[str, ...]) -> NotRunnable | None:
         """Whether scripts of the task would fetch what is not there; None: they do not.
@@ -124,13 +144,16 @@ class ImageStore:
         """
         contents = list_contents(Path(task.folder))
         has_project = any(path.rpartition("/")[2] in _PROJECT_FILES for path in contents.entries)
+        presence = await self._presence(image)
         found: list[Obstacle] = []
         for script, fetch in self._fetches_of(contents, scripts):
-            presence = (await self._base(image.base.image)).presence
-            met = bool(fetch.packages) and all(presence(one) for one in fetch.packages)
-            if not fetch.index_only and not (met and not fetch.project and not (has_project and _in_project(fetch))):
-                found.append(Obstacle(need=Need.NETWORK, file=script, line=0, reason=fetch.reason))
-        return NotRunnable(need=Need.NETWORK.value, obstacles=tuple(found)) if found else None
+            reason = "" if fetch.index_only else _unmet(fetch, presence, has_project=has_project)
+            if reason:
+                found.append(Obstacle(need=Need.NETWORK, file=script, line=0, reason=reason))
+        if not found:
+            return None
+        mend = _PROVIDE.format(place=self._base_trees / _tree_name(image.base.image))
+        return NotRunnable(need=Need.NETWORK.value, obstacles=tuple(found), mend=mend)
 
     async def stood_in(self, task: TerminalTask, image: Image, scripts: tuple[str, ...]) -> tuple[str, ...]:
         """What scripts and the build ask of package managers and have by what stands in for them, in words.
@@ -141,7 +164,7 @@ class ImageStore:
         plan = plan_build(task)
         asked = [fetch for step in plan.steps if isinstance(step, RunStep) for fetch in step.fetches]
         asked += [fetch for _, fetch in self._fetches_of(list_contents(Path(task.folder)), scripts)]
-        presence = (await self._base(image.base.image)).presence
+        presence = await self._presence(image)
         lines = [presence.told(package) for fetch in asked for package in fetch.packages]
         return tuple(dict.fromkeys(lines))
 
@@ -157,11 +180,13 @@ class ImageStore:
 
     async def has_python(self, image: Image) -> bool:
         """Whether an image has a Python that scripts find by its name."""
-        return bool((await self._base(image.base.image)).presence.python)
+        return bool((await self._presence(image)).python)
 
     def stand_ins(self, image: Image) -> ReadOnlyMount:
         """The mount that every sandbox of an image has."""
-        return ReadOnlyMount(source=str(self._bases[image.base.image].stand_ins), target=STAND_INS)
+        own = self._own.get(image.digest)
+        folder = own[1] if own is not None else self._bases[image.base.image].stand_ins
+        return ReadOnlyMount(source=str(folder), target=STAND_INS)
 
     async def base_tree(self, image: Image) -> Tree:
         """The tree that an image began with."""
@@ -264,12 +289,15 @@ class ImageStore:
             description = f"tree {Path(tree.path).name}"
             modified = Path(tree.path).stat().st_mtime_ns
             key = digest(["tree", SHAPE, tree.path, modified, presence, os.geteuid() == 0])
+        self._bases[image] = _Base(tree, presence, self._stand_ins_of(presence), description, key)
+        return self._bases[image]
+
+    def _stand_ins_of(self, presence: Presence) -> Path:
         stand_ins = self._folder / f"present-{_name(stand_ins_digest(presence))}"
         if not stand_ins.is_dir():
             with self._aside_named(stand_ins) as aside:
                 write_stand_ins(aside, presence)
-        self._bases[image] = _Base(tree, presence, stand_ins, description, key)
-        return self._bases[image]
+        return stand_ins
 
     @contextlib.contextmanager
     def _aside_named(self, place: Path) -> Iterator[Path]:
@@ -282,7 +310,7 @@ class ImageStore:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _named_tree(self, image: str) -> ImageTree | None:
-        name = image.replace("/", "_").replace(":", "_")
+        name = _tree_name(image)
         place = self._base_trees / name
         if name.startswith(".") or not place.is_dir():  # `FROM ..` would be the folder that holds everything else
             return None
@@ -312,6 +340,22 @@ class ImageStore:
                     written = await box.written()
                 tree.apply(written)
         return Tree(place / _TREE, over_host=base.image is None)
+
+
+def _unmet(fetch: Fetch, presence: Presence, *, has_project: bool) -> str:
+    """Why a command would need the network; empty: all that it asks for is there."""
+    if not fetch.packages:
+        return fetch.reason
+    missing = [presence.lack(one) for one in fetch.packages if not presence(one)]
+    if missing:
+        return f"{fetch.tool} wants what is not there: {', '.join(dict.fromkeys(missing))}"
+    in_project = fetch.project or (has_project and _in_project(fetch))
+    return f"{fetch.reason}, and a project may ask for more" if in_project else ""
+
+
+def _tree_name(image: str) -> str:
+    """Name of the folder of an unpacked base image."""
+    return image.replace("/", "_").replace(":", "_")
 
 
 def _in_project(fetch: Fetch) -> bool:

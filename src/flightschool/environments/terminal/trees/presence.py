@@ -151,6 +151,13 @@ class Presence(Record, frozen=True, kw_only=True):
         except InvalidSpecifier:
             return False
 
+    def lack(self, request: PackageRequest) -> str:
+        """A request that is not met, and what there is instead."""
+        known = {"apt": self.apt.get(request.name), "python": self.python}.get(
+            request.manager, self.pip.get(str(canonicalize_name(request.name)))
+        )
+        return f"{request.name}{request.specifier} (here: {known or 'none'})"
+
     def told(self, request: PackageRequest) -> str:
         """By what a request that is met is met."""
         asked = f"{request.name}{request.specifier}"
@@ -174,9 +181,10 @@ async def find_presence(provider: SandboxProvider, tree: ImageTree | None) -> Pr
     """Ask a base. What cannot answer (no dpkg, no Python) has nothing.
 
     Args:
-        tree: the base; None: the curated view.
+        tree: the base, or an image; None: the curated view.
     """
-    mounts = (ReadOnlyMount(source=_DPKG, target=_DPKG),) if tree is None and Path(_DPKG).is_dir() else ()
+    over_host = tree is None or (tree.over_host and not Path(tree.path + _DPKG).is_dir())
+    mounts = (ReadOnlyMount(source=_DPKG, target=_DPKG),) if over_host and Path(_DPKG).is_dir() else ()
     async with provider.open(SandboxSpec(root=tree, mounts=mounts)) as box:
         apt = await box.exec(_ASK_APT, timeout_s=60, output_bytes=16 << 20)
         pip = await box.exec(["python3", "-c", _ASK_PIP], timeout_s=60, output_bytes=16 << 20)

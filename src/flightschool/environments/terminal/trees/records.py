@@ -53,6 +53,8 @@ class NotRunnable(Record, frozen=True, kw_only=True):
     need: str
     """``docker`` or ``network``."""
     obstacles: tuple[Obstacle, ...]
+    mend: str = ""
+    """What would let it run here; empty: nothing is known that would."""
 
     @property
     def reason(self) -> str:
