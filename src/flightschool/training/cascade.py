@@ -155,7 +155,7 @@ def _keys_and_values(k_NKF: Tensor, v_NKF: Tensor, above: Above, head: int) -> t
 
 def _scaled(q_nGF: Tensor) -> Tensor:
     """Queries of some heads as rows, divided by the root of their size."""
-    return (q_nGF * q_nGF.shape[-1] ** -0.5).reshape(-1, q_nGF.shape[-1])
+    return q_nGF.reshape(-1, q_nGF.shape[-1]).mul(q_nGF.shape[-1] ** -0.5)
 
 
 def _blocks(num_rows: int, length: int) -> Iterator[slice]:

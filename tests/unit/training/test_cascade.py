@@ -56,7 +56,7 @@ def plain(pack: Pack, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("block", [1 << 19, 1])  # the second: sixty-four rows at a time
-@pytest.mark.parametrize("least", [(1, 1), (4, 8), (7, 3)])
+@pytest.mark.parametrize("least", [(1, 1), (4, 4), (6, 3)])
 @pytest.mark.parametrize("pack", [FOREST, TWO_ROOTS])
 def test_outcome_and_gradients_are_those_of_plain_attention(
     pack: Pack, least: tuple[int, int], block: int, monkeypatch: pytest.MonkeyPatch
@@ -86,4 +86,3 @@ def test_only_what_many_see_is_taken_apart() -> None:
     long = pack_of(Segment(0, 80, ()), Segment(80, 40, (0,)), Segment(120, 40, (0,)))
     (above,) = SharedPrefixAttention(long)._above.values()
     assert (above.keys, above.tokens) == (slice(0, 80), slice(80, 160))
-    assert not SharedPrefixAttention(long, "meta")._above, "accelerators have kernels of their own"
