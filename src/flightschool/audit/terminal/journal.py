@@ -10,7 +10,7 @@ from flightschool.audit.terminal.records import FolderAudit
 
 __all__ = ["AUDITOR", "Journal", "journal_name"]
 
-AUDITOR: Final = 6
+AUDITOR: Final = 7
 """Raised when probes change, so that older audits are made again."""
 
 

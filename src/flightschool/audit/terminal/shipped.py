@@ -129,7 +129,7 @@ def shipped_by_build(task: TerminalTask, image: Image, base: Tree) -> Iterator[S
             uid=found.st_uid,
             size=found.st_size,
             readable=enters and _allows(found, uid, gid, 4),
-            writable=enters and (_allows(found, uid, gid, 2) or _allows(ways[-1], uid, gid, 2)),
+            writable=enters and (_allows(found, uid, gid, 2) or _may_replace(found, ways[-1], uid, gid)),
         )
 
 
@@ -144,6 +144,12 @@ def _allows(found: os.stat_result, uid: int, gid: int, bit: int) -> bool:
         return True
     shift = 6 if found.st_uid == uid else 3 if found.st_gid == gid else 0
     return bool(found.st_mode >> shift & bit)
+
+
+def _may_replace(found: os.stat_result, folder: os.stat_result, uid: int, gid: int) -> bool:
+    """Whether a user may put another file in the place of one; in a sticky folder, only its owner or the folder's."""
+    kept = folder.st_mode & stat.S_ISVTX and uid not in (0, found.st_uid, folder.st_uid)
+    return not kept and _allows(folder, uid, gid, 2)
 
 
 def _walk(root: Path) -> Iterator[tuple[Path, list[os.stat_result]]]:

@@ -67,6 +67,20 @@ def test_what_the_build_shipped_and_who_may_read_it(surface: Surface) -> None:
     assert not any(one.writable for one in surface.shipped)
 
 
+@pytest.mark.parametrize(("mode", "may"), [(0o777, True), (0o1777, False), (0o755, False)])
+def test_who_may_replace_a_file_of_someone_else(surface: Surface, mode: int, may: bool) -> None:
+    place = Path(surface.image.tree, "app")
+    place.chmod(mode)
+    (again,) = [
+        one for one in look_at(surface.task, surface.image, _nothing(place)).shipped if one.path == "/app/rows.csv"
+    ]
+    assert again.writable is may
+
+
+def _nothing(place: Path) -> Tree:
+    return Tree(place.parent.parent / "base", over_host=False)
+
+
 def test_what_the_tests_speak_of(surface: Surface) -> None:
     assert {one.path for one in surface.live} == {"/app/lib/grade.sh"}
     assert {"/app/.solved", "/app/out.json", "/app/extra.txt"} <= set(surface.paths)

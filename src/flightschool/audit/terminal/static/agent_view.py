@@ -67,6 +67,8 @@ class AgentView:
         self.runs: list[Run] = []
         """Commands of all RUN steps, in order."""
         self.writable: list[str] = []
+        self.sticky: set[str] = set(_FREE)
+        """Folders in which only its owner may replace a file."""
         self.closed: list[tuple[str, str]] = []
         """Folders that only their owner may enter, with the owner."""
 
@@ -95,7 +97,12 @@ class AgentView:
 
     def may_write(self, path: str) -> bool:
         """Whether the agent may write there."""
-        return self.is_root or any(is_below(path, place) for place in self.writable)
+        return self.is_root or any(is_below(path, one) and not self._is_kept(path, one) for one in self.writable)
+
+    def _is_kept(self, path: str, folder: str) -> bool:
+        """Whether a file of someone else's stays as it is though its folder is open to all."""
+        file = self.files.get(path)
+        return folder in self.sticky and file is not None and file.owner != self.user
 
     def find(self, path: str) -> ViewFile | None:
         """The file at a path."""
@@ -136,6 +143,12 @@ class AgentView:
         else:
             for path in [p for p in self.files if is_below(p, place)]:
                 del self.files[path]
+
+    def forget(self, folder: str) -> None:
+        """What commands wrote below a folder may be gone, or other than it was: version control put it back."""
+        for file in self.below(folder):
+            if not file.source:
+                file.data = b""
 
     def transfer(self, source: str, target: str, *, keep: bool) -> None:
         """``cp`` or ``mv``."""
@@ -245,9 +258,20 @@ def _effect(view: AgentView, run: Run, acting: str) -> None:
         if acting == view.user:
             view.writable += paths
     elif program in ("chown", "chmod"):
-        _permissions(view, program, arguments, paths)
+        _permissions(view, program, arguments, paths, recursive=any(w in argv for w in ("-R", "--recursive")))
+    elif program == "git" and _goes_back(argv):
+        view.forget(run.path(argv[argv.index("-C") + 1]) if "-C" in argv[:-1] else run.cwd)
     elif program.startswith("python"):
         _python_writes(view, run, acting)
+
+
+def _goes_back(argv: tuple[str, ...]) -> bool:
+    """Whether a command of git puts other files into the working tree."""
+    words = set(argv)
+    if "reset" in words:
+        return "--hard" in words
+    begins = words & {"-b", "-B", "--orphan", "--create"} and words & {"checkout", "switch"}
+    return not begins and bool(words & {"checkout", "switch", "restore", "stash", "clean"})
 
 
 def _write(view: AgentView, run: Run, path: str, append: bool, acting: str) -> None:
@@ -262,7 +286,9 @@ def _write(view: AgentView, run: Run, path: str, append: bool, acting: str) -> N
         view.writable.append(path)
 
 
-def _permissions(view: AgentView, program: str, arguments: list[str], paths: list[str]) -> None:
+def _permissions(
+    view: AgentView, program: str, arguments: list[str], paths: list[str], *, recursive: bool = False
+) -> None:
     if len(paths) < 2:
         return
     for path in (path.rstrip("/") for path in paths[1:] if path):
@@ -282,6 +308,7 @@ def _permissions(view: AgentView, program: str, arguments: list[str], paths: lis
             open_to_all = mode.partition("+")[0] in ("a", "o", "ugo", "") and "w" in mode.partition("+")[2]
         if open_to_all:
             view.writable.append(path)
+        _stick(view, path, mode, recursive=recursive)
         file_here = view.find(path)
         if file_here is not None:
             file_here.closed = closed
@@ -290,6 +317,15 @@ def _permissions(view: AgentView, program: str, arguments: list[str], paths: lis
             view.closed.append((path, owner))
         else:
             view.closed = [(p, o) for p, o in view.closed if p != path]
+
+
+def _stick(view: AgentView, path: str, mode: str, *, recursive: bool) -> None:
+    """``chmod +t``, ``chmod 1777``; where it goes down the tree, the files themselves are open as well."""
+    sets = (len(mode) == 4 and mode[0] in "1357") if mode.isdigit() else "t" in mode.partition("+")[2]
+    if sets and not recursive:
+        view.sticky.add(path)
+    elif mode.isdigit():
+        view.sticky.discard(path)
 
 
 def _python_writes(view: AgentView, run: Run, acting: str) -> None:

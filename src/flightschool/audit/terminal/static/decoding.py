@@ -24,7 +24,10 @@ _LINES: Final = re.compile(rb"(?:[A-Za-z0-9+/]{60,80}\r?\n){2,}[A-Za-z0-9+/=]*")
 
 
 def unwrapped(data: bytes, depth: int = 0) -> Iterator[tuple[str, bytes]]:
-    """(encoding, content): the data itself with an empty encoding first, then what can be unwrapped of it."""
+    """(encoding, content): the data itself with an empty encoding first, then what can be unwrapped of it.
+
+    Text that is the same the other way round, or has no letters to rotate, is not wrapped.
+    """
     yield "", data
     if depth >= MOST_DEPTH:
         return
@@ -33,9 +36,10 @@ def unwrapped(data: bytes, depth: int = 0) -> Iterator[tuple[str, bytes]]:
             for inner, text in unwrapped(content, depth + 1):
                 yield (f"{encoding} {inner}".strip(), text)
     if depth == 0 and len(data) <= ROTATED and b"\0" not in data:
-        words = data.decode(errors="replace")
-        yield "rot13", codecs.encode(words, "rot13").encode(errors="replace")
-        yield "reversed", words.strip()[::-1].encode(errors="replace")
+        words = data.decode(errors="replace").strip()
+        for encoding, other in (("rot13", codecs.encode(words, "rot13")), ("reversed", words[::-1])):
+            if other != words:
+                yield encoding, other.encode(errors="replace")
 
 
 def _layers(data: bytes) -> Iterator[tuple[str, bytes]]:

@@ -154,3 +154,35 @@ def test_where_the_leak_is_and_what_it_answers(look: Any, kit: Any) -> None:
     )
     (leak,) = look(files).leaks
     assert (leak.path, leak.text, leak.output) == ("/app/data/notes.md", "violet harbour 7719 north", "/app/phrase.txt")
+
+
+def test_what_is_the_same_in_a_code_is_not_coded_and_what_git_took_back_is_not_there(look: Any, kit: Any) -> None:
+    """Digits stay when letters are rotated; a commit that was taken back takes its files along."""
+    steps = "RUN echo 907 > out.txt && git init -q && git add . && git commit -qm x && git reset -q --hard HEAD~1\n"
+    test = kit.judge('[ "$(cat /app/out.txt)" = 907 ]')
+    for build in (steps, "RUN echo 907 > out.txt\n"):
+        found = look(kit.harbor(test, environment__Dockerfile=kit.dockerfile + build))
+        assert not [one.what for one in found.findings if "rot13" in one.what or "reversed" in one.what]
+    assert found.leaks == ()
+    words = kit.judge('[ "$(cat /app/out.txt)" = heron-flew-west ]')
+    coded = look(kit.harbor(words, environment__Dockerfile=kit.dockerfile + "RUN echo ureba-syrj-jrfg > /app/.x\n"))
+    assert [leak.encoding for leak in coded.leaks] == ["rot13"]
+
+
+def test_a_sticky_folder_keeps_what_is_its_owners(look: Any, kit: Any) -> None:
+    """In a folder open to all, files of others can be replaced, unless it is sticky."""
+
+    def told(mode: str) -> set[str]:
+        build = f"COPY data/check.sh /app/check.sh\nRUN useradd -m agent && chmod {mode} /app\n"
+        files = kit.harbor(
+            kit.judge("bash /app/check.sh"),
+            environment__Dockerfile=kit.dockerfile + build,
+            environment__data__check_DOT_sh="cmp /app/total.txt /tests/x\n",
+        )
+        toml = kit.toml.replace("[agent]\n", '[agent]\nuser = "agent"\n')
+        return {one.flaw for one in look({**files, "task.toml": toml}).findings}
+
+    assert "grader-in-reach" in told("777")
+    assert "grader-in-reach" not in told("1777")
+    assert "grader-in-reach" not in told("777 /app && chmod +t")
+    assert "grader-in-reach" in told("1777 /app && chmod 777")

@@ -127,6 +127,8 @@ def _texts(case: Case) -> Iterator[FlawFinding]:
             continue
         for encoding, content in unwrapped(data):
             secret = _first(content, plain, wholes, encoding)
+            if secret is not None and encoding and secret.text.strip().encode() in data:
+                continue  # it stands there as it is, and was weighed so: digits stay the same when letters are rotated
             confidence = _confidence(case, file, content, secret, encoding) if secret is not None else 0.0
             if secret is not None and confidence >= 0.4:
                 yield _leak(case, file, secret, encoding, confidence)
