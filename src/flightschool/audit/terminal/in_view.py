@@ -29,6 +29,8 @@ class InView:
     """Absolute path → text."""
     binary: str = ""
     """What can be read as text of the other files."""
+    workdir: str = "/"
+    """The policy's working directory."""
     packed: bool = False
     """Whether there are files whose content cannot be seen so: then nothing is said to be nowhere in view."""
 
@@ -50,19 +52,21 @@ class InView:
         return name.lower() in self._lowered or any(stem in self._lowered for stem in stems)
 
 
-def in_view(instruction: str, shipped: Iterable[Shipped], made: Iterable[str]) -> InView:
+def in_view(instruction: str, shipped: Iterable[Shipped], made: Iterable[str], workdir: str = "/") -> InView:
     """What is in view of a task's policy.
 
     Args:
         instruction: of all steps.
         shipped: files of the image.
         made: paths of the reference's outputs, which are no inputs.
+        workdir: of the policy.
     """
     left_out = set(made)
     readable = [one for one in shipped if one.readable and one.path not in left_out]
     small = [one for one in readable if one.size <= MOST_TEXT_BYTES]
     return InView(
         instruction=instruction,
+        workdir=workdir,
         inputs={one.path: one.text for one in small if b"\0" not in one.data},
         binary="\n".join(one.text for one in small if b"\0" in one.data and not one.data.startswith(_PACKED)),
         packed=len(small) < len(readable) or any(one.data.startswith(_PACKED) for one in small),

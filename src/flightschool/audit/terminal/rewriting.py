@@ -25,6 +25,7 @@ from flightschool.audit.terminal.in_view import InView
 from flightschool.audit.terminal.notations import notations_of
 from flightschool.audit.terminal.ordering import ANY_ORDER, alphabetical, asks_for_order, is_free
 from flightschool.audit.terminal.outputs import Output
+from flightschool.audit.terminal.path_forms import path_forms
 from flightschool.audit.terminal.recomputing import truths_of
 
 __all__ = ["DIGITS", "Rewrite", "rewrites_of"]
@@ -96,6 +97,8 @@ def rewrites_of(output: Output, instruction: str, view: InView | None = None) ->
         found.append(_rewrite(output, data + b"# end\n", "a comment at its end", "over-strict-text", not exact))
     for text, what in allowed_forms(output, instruction):
         found.append(_rewrite(output, text, f"{what}, which the instruction allows too", "over-strict-text", True))
+    for text, what, allowed in path_forms(output, view):
+        found.append(_rewrite(output, text, what, "over-strict-text", allowed))
     found.append(_beside(output, instruction))
     if output.before is None and output.kind != "code":
         found.append(

@@ -32,7 +32,8 @@ SCRATCH: Final = ("/tmp/", "/var/", "/run/")
 async def probe(trial: Trial) -> None:
     """Grade rewrites of every output; then other solutions that the task ships."""
     surface = trial.surface
-    view = in_view(surface.instruction, surface.shipped, (output.path for output in trial.work.outputs))
+    made = (output.path for output in trial.work.outputs)
+    view = in_view(surface.instruction, surface.shipped, made, trial.exam.image.workdir)
     every = [
         one
         for output in trial.work.outputs
