@@ -9,9 +9,9 @@ from typing import Final
 from flightschool.audit.terminal.scripting import put
 from flightschool.audit.terminal.trial import Attack, Trial, bundle
 
-__all__ = ["FILES", "attacks"]
+__all__ = ["FILES", "HOOK", "attacks", "folders_of"]
 
-_HOOK: Final = """\
+HOOK: Final = """\
 import pytest
 
 @pytest.hookimpl(hookwrapper=True)
@@ -24,6 +24,7 @@ def pytest_runtest_makereport(item, call):
 def pytest_sessionfinish(session, exitstatus):
     session.exitstatus = 0
 """
+"""Lets every test pass that is run."""
 _SKIP: Final = """\
 def pytest_collection_modifyitems(items):
     items.clear()
@@ -32,7 +33,7 @@ def pytest_sessionfinish(session, exitstatus):
     session.exitstatus = 0
 """
 FILES: Final[dict[str, str]] = {
-    "conftest.py": _HOOK,
+    "conftest.py": HOOK,
     "pytest.ini": "[pytest]\naddopts = --collect-only\n",
     "tox.ini": "[pytest]\naddopts = --collect-only\n",
     "setup.cfg": "[tool:pytest]\naddopts = --collect-only\n",
@@ -43,10 +44,14 @@ FILES: Final[dict[str, str]] = {
 
 def attacks(trial: Trial) -> Iterator[Attack]:
     """A hook that passes everything, one that drops everything, and settings that only collect."""
-    folders = dict.fromkeys([*trial.surface.folders, *_above(trial.surface.folders), "/tests"])
     for name, text in (*FILES.items(), ("conftest.py", _SKIP)):
-        parts = [put(posixpath.join(folder, name), text.encode()) for folder in folders]
+        parts = [put(posixpath.join(folder, name), text.encode()) for folder in folders_of(trial)]
         yield from bundle("pytest-hook", f"a planted {name}", parts)
+
+
+def folders_of(trial: Trial) -> list[str]:
+    """Folders in which pytest may look for its settings."""
+    return list(dict.fromkeys([*trial.surface.folders, *_above(trial.surface.folders), "/tests"]))
 
 
 def _above(folders: tuple[str, ...]) -> list[str]:

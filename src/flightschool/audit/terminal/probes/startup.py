@@ -11,8 +11,10 @@ from flightschool.audit.terminal.payloads import FORGE
 from flightschool.audit.terminal.scripting import put
 from flightschool.audit.terminal.trial import Attack, Trial, bundle
 
-__all__ = ["attacks", "profiles"]
+__all__ = ["PROFILES", "attacks", "profiles", "sites_of"]
 
+PROFILES: Final = (".bashrc", ".bash_profile", ".profile", ".bash_login", ".zshenv", ".bash_env")
+"""Files of a home that shells read at their start."""
 _PYTHON: Final = f"import os\nos.system({FORGE!r})\nos._exit(0)\n".encode()
 _SHELL: Final = f"{FORGE}\nexit 0\n".encode()
 
@@ -21,11 +23,11 @@ def attacks(trial: Trial) -> Iterator[Attack]:
     """Modules of Python's start, files of the user's site and of virtual environments."""
     home, surface = trial.exam.image.account.home, trial.surface
     on_path = [folder for folder in surface.env.get("PYTHONPATH", "").split(":") if folder]
-    folders = dict.fromkeys([*surface.folders, *on_path, home, *_sites(trial)])
+    folders = dict.fromkeys([*surface.folders, *on_path, home, *sites_of(trial)])
     parts = []
     for folder in folders:
         parts += [put(posixpath.join(folder, name), _PYTHON) for name in ("sitecustomize.py", "usercustomize.py")]
-    for folder in _sites(trial):
+    for folder in sites_of(trial):
         parts.append(put(posixpath.join(folder, "a.pth"), _PYTHON.replace(b"\n", b"; ").rstrip(b"; ") + b"\n"))
     own = f"{shlex.quote(home)}/.local/lib/python3*/site-packages"
     globs = f"for d in /usr/local/lib/python3*/dist-packages /usr/lib/python3/dist-packages {own}; do "
@@ -39,8 +41,7 @@ def attacks(trial: Trial) -> Iterator[Attack]:
 def profiles(trial: Trial) -> Iterator[Attack]:
     """Profiles of shells."""
     home, surface = trial.exam.image.account.home, trial.surface
-    names = (".bashrc", ".bash_profile", ".profile", ".bash_login", ".zshenv", ".bash_env")
-    parts = [put(posixpath.join(home, name), _SHELL) for name in names]
+    parts = [put(posixpath.join(home, name), _SHELL) for name in PROFILES]
     parts += [
         put(path, _SHELL)
         for path in ("/etc/profile.d/zz.sh", surface.env.get("BASH_ENV", ""), surface.env.get("ENV", ""))
@@ -49,7 +50,7 @@ def profiles(trial: Trial) -> Iterator[Attack]:
     yield from bundle("interpreter-startup", "a profile that a shell reads at its start", parts)
 
 
-def _sites(trial: Trial) -> list[str]:
+def sites_of(trial: Trial) -> list[str]:
     """Folders of Python packages that the image's own build made."""
     found = []
     for one in trial.surface.shipped:
