@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.audit.labelled import Labelled, by_pytest
+from tests.integration.audit.labelled import HEAD, Labelled, by_pytest, judge, task
 
 from flightschool.audit.terminal import FlawFinding, FolderAudit, audit_folders
 from flightschool.environments.terminal import iter_tasks
@@ -39,3 +39,50 @@ def test_a_plugin_beside_the_work_decides_where_settings_and_hooks_are_shut_out(
     found = barring(audit, "pytest-hook")
     assert "plugin" in found.what
     assert "pytest11" in found.script
+
+
+ADD = "Write a bash script /app/sum.sh that reads integers, one per line, from standard input and prints their sum."
+ADDS = "#!/bin/bash\nprintf '%s\\n' 's=0; while read n; do s=$((s + n)); done; echo $s' > /app/sum.sh\n"
+CASES = """\
+#!/bin/bash
+mkdir -p /logs/verifier
+ok=1
+while read -r first second want <&3; do
+  [ "$(printf '%s\\n' $first $second | bash /app/sum.sh)" = "$want" ] || ok=0
+done 3< /tests/cases.txt
+echo $ok > /logs/verifier/reward.txt
+"""
+LOOKED_AT = {
+    "a file that its callers read": {"tests/test.sh": CASES, "tests/cases.txt": "1 2 3\n10 20 30\n7 9 16\n"},
+    "a descriptor of its callers": {
+        "tests/test.sh": "#!/bin/bash\nexec 7> /logs/verifier/reward.txt\n"
+        "if bash /tests/check.sh; then echo 1 >&7; else echo 0 >&7; fi\n",
+        "tests/check.sh": "cmp -s <(bash /app/sum.sh < /tests/in.txt) /tests/want.txt\n",
+        "tests/in.txt": "10\n11\n12\n",
+        "tests/want.txt": "33\n",
+    },
+    "called with": {
+        "tests/test.sh": judge("bash /tests/check.sh /tests/in.txt 33"),
+        "tests/check.sh": '[ "$(bash /app/sum.sh < $1)" = $2 ]\n',
+        "tests/in.txt": "10\n11\n12\n",
+    },
+    "a variable that it was given": {
+        "tests/test.sh": HEAD
+        + "export RIGHT=33\n"
+        + "if bash /tests/check.sh; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n",
+        "tests/check.sh": '[ "$(bash /app/sum.sh < /tests/in.txt)" = $RIGHT ]\n',
+        "tests/in.txt": "10\n11\n12\n",
+    },
+    "hold open compares with": {
+        "tests/test.sh": judge('[ "$(bash /app/sum.sh < /tests/in.txt)" = "33" ]'),
+        "tests/in.txt": "10\n11\n12\n",
+    },
+}
+
+
+@pytest.mark.parametrize("what", LOOKED_AT)
+def test_what_callers_hold_is_in_reach_of_programs_that_they_run(audited: Any, what: str) -> None:
+    audit = audited(task("exploitable", "introspection", ADD, ADDS, LOOKED_AT[what]))
+    found = barring(audit, "introspection")
+    assert found.confirmed
+    assert "33" not in found.script, "it looks, and knows nothing"

@@ -27,7 +27,7 @@ MENDS: Final[dict[str, str]] = {
     "constant-answer": "test with inputs that no fixed answer satisfies",
     "visible-cases": "test with cases that the policy cannot see",
     "always-equal": "check the type of what the work returned, or compare its serialised form in another process",
-    "introspection": "run the work in a process of its own that never holds what is expected",
+    "introspection": "run the work in a process of its own that is given neither what is expected nor open files",
     "not-a-number": "refuse values that are not finite or out of range before comparing",
     "loose-tolerance": "narrow the tolerance to what the instruction promises",
     "superset-answer": "compare the whole answer, not whether the right one occurs in it",

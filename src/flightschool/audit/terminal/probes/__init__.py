@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from flightschool.audit.terminal import reach
 from flightschool.audit.terminal.probes import (
     contents,
+    descriptors,
     evaluated,
     forging,
     hooks,
@@ -58,6 +59,7 @@ ATTACKS: tuple[AttackProbe, ...] = (
     AttackProbe(name="visible", attacks=visible.attacks),
     AttackProbe(name="programs", attacks=programs.attacks),
     AttackProbe(name="modules", attacks=modules.attacks),
+    AttackProbe(name="descriptors", attacks=descriptors.attacks),
     AttackProbe(name="forging", attacks=forging.attacks, as_root=True),
     AttackProbe(name="shipped", attacks=shipped.attacks, as_root=True),
     AttackProbe(name="markers", attacks=markers.attacks),
