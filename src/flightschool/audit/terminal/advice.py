@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MENDS"]
+__all__ = ["MENDS", "MENDS_OF_RUNNING"]
 
 MENDS: Final[dict[str, str]] = {
     "reward-file-forging": "do not execute the policy's work as the user that writes the verdict; write it last,"
@@ -63,3 +63,8 @@ MENDS: Final[dict[str, str]] = {
     "isolation-refused": "let the tests look at files; what lives only in processes does not reach them",
 }
 """Slug → one sentence."""
+
+MENDS_OF_RUNNING: Final[dict[str, str]] = {
+    "test-edit": "run the policy's program as a user that may not write the tests, or in a sandbox without them",
+}
+"""Slug → one sentence, where the tests themselves run code of the policy: then it matters little where they lie."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from flightschool.audit.terminal.advice import MENDS
 from flightschool.audit.terminal.examination import Examination, Play, together
 from flightschool.audit.terminal.flaws import FLAWS
@@ -40,6 +42,8 @@ class Attack:
     where: str = ""
     escapes: bool = False
     """Whether leaving the grader without a verdict counts against the task too."""
+    mend: str = ""
+    """What its author should change, if that is not what the class as a whole says."""
     doubt: str = ""
     """Why it may be right work after all; then its passing only warns."""
 
@@ -99,9 +103,10 @@ class Trial:
                 self.exam.notes.append(f"{attack.what} passed once and in none of {RACES} further plays")
                 return
             severity = Severity.WARNING if user or attack.doubt else Severity.BARRING
-            told = f"{attack.what} passes" + (f"; {attack.doubt}" if attack.doubt else "")
-            what = told + (f" when it runs as {user}, who is not this task's policy" if user else "")
-            self.add(finding(attack.flaw, what, play, body, severity=severity, user=user, where=attack.where))
+            passes = f"{attack.what} passes" + (f"; {attack.doubt}" if attack.doubt else "")
+            what = passes + (f" when it runs as {user}, who is not this task's policy" if user else "")
+            told = finding(attack.flaw, what, play, body, severity=severity, user=user, where=attack.where)
+            self.add(msgspec.structs.replace(told, mend=attack.mend) if attack.mend else told)
 
         await together(one(attack) for attack in attacks)
 

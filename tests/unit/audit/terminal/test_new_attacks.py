@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import pytest
 
 from flightschool.audit.terminal.mutating import mutants_of
 from flightschool.audit.terminal.outputs import Output
+from flightschool.audit.terminal.probes import modules, programs
 from flightschool.audit.terminal.probes.finds import in_pieces, is_constant
 from flightschool.audit.terminal.probes.hanging import endless
 from flightschool.audit.terminal.probes.mutants import is_run
@@ -20,6 +22,7 @@ from flightschool.audit.terminal.probes.unrounded import close, unrounded
 from flightschool.audit.terminal.probes.visible import fixed_programs, patterns_of
 from flightschool.audit.terminal.shipped import Shipped
 from flightschool.audit.terminal.surface import Surface
+from flightschool.audit.terminal.trial import Trial
 
 
 def output(data: str, kind: str = "text", *, path: str = "/app/out", before: bytes | None = None) -> Output:
@@ -68,6 +71,17 @@ def test_a_fixed_program_prints_what_is_expected_only_where_all_input_is_in_view
 
 def test_targets_of_make() -> None:
     assert targets_of("cd /x && make -s verify && make -C /y all; echo make") == ["verify", "all"]
+
+
+def test_programs_that_rewrite_the_tests_are_not_mended_by_taking_these_out_of_the_image() -> None:
+    """The tests run the policy's program beside themselves, wherever they came from."""
+    made = output("print(1)\n", "code", path="/app/run.py")
+    work = SimpleNamespace(outputs=(replace(made, language="python"),), fill=lambda contents: "")
+    trial = cast("Trial", SimpleNamespace(work=work))
+    for attack in (*programs.attacks(trial), *modules.attacks(trial)):
+        if attack.flaw == "test-edit":
+            assert "image" not in attack.mend
+            assert "user that may not write the tests" in attack.mend
 
 
 def test_endless_work_fits_its_language() -> None:

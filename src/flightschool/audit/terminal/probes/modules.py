@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
+from flightschool.audit.terminal.advice import MENDS_OF_RUNNING
 from flightschool.audit.terminal.outputs import Output
 from flightschool.audit.terminal.payloads import FORGE, LATE, REWRITE, always_equal, introspecting, python_stub
 from flightschool.audit.terminal.trial import Attack, Trial
@@ -69,7 +70,8 @@ def attacks(trial: Trial) -> Iterator[Attack]:
     places = ", ".join(one.path for one in outputs[:3])
 
     def module(flaw: str, told: str, data: dict[str, bytes]) -> Attack:
-        return Attack(flaw=flaw, what=f"a module {told} in the place of {places}", body=trial.work.fill(data))
+        what, mend = f"a module {told} in the place of {places}", MENDS_OF_RUNNING.get(flaw, "")
+        return Attack(flaw=flaw, what=what, body=trial.work.fill(data), mend=mend)
 
     for flaw, told, top in _TOPS:
         yield module(flaw, told, {one.path: python_stub(top, "None", public_names(one)) for one in outputs})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from flightschool.audit.terminal.advice import MENDS_OF_RUNNING
 from flightschool.audit.terminal.payloads import FORGE, LATE, PASS_LINES, REWRITE, stub
 from flightschool.audit.terminal.trial import Attack, Trial
 
@@ -31,7 +32,8 @@ def attacks(trial: Trial) -> Iterator[Attack]:
     def program(flaw: str, told: str, command: str, code: int = 0) -> Attack:
         contents = {one.path: stub(one.language, command, code=code) for one in outputs}
         body = trial.work.fill({path: data for path, data in contents.items() if data is not None})
-        return Attack(flaw=flaw, what=f"a program {told} in the place of {places}", body=body, escapes=code != 0)
+        what, mend = f"a program {told} in the place of {places}", MENDS_OF_RUNNING.get(flaw, "")
+        return Attack(flaw=flaw, what=what, body=body, mend=mend, escapes=code != 0)
 
     for flaw, told, command in KINDS:
         yield program(flaw, told, command)
