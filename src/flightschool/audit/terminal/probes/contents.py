@@ -7,12 +7,15 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from flightschool.audit.terminal.outputs import Output
 from flightschool.audit.terminal.payloads import stub
+from flightschool.audit.terminal.probes.random_values import random_value
 from flightschool.audit.terminal.surface import mentions
 from flightschool.audit.terminal.trial import Attack, Trial
+from flightschool.digest import derive_random
 
 __all__ = ["always", "attacks", "data_inputs", "empty_of", "filled"]
 
@@ -38,6 +41,7 @@ def attacks(trial: Trial) -> Iterator[Attack]:
     if not outputs:
         return
     yield filled(trial, "presence-only", "junk of the right type", lambda one: _JUNK[one.kind])
+    yield filled(trial, "presence-only", "random values of the right type", partial(_random, trial))
     yield filled(trial, "presence-only", "an empty file", lambda _: b"")
     if any(one.kind == "code" for one in outputs):
         yield filled(trial, "presence-only", "a program that does nothing", lambda _: b"pass\n")
@@ -58,6 +62,11 @@ def attacks(trial: Trial) -> Iterator[Attack]:
         doubt = _may_be_right(trial, path)
         what = f"a copy of {path} as the output"
         yield Attack(flaw="copied-input", what=what, body=folders + lines, doubt=doubt)
+
+
+def _random(trial: Trial, output: Output) -> bytes:
+    draws = derive_random("random-output", trial.exam.seed, output.path)
+    return random_value(output, trial.surface.instruction, draws)
 
 
 def _may_be_right(trial: Trial, path: str) -> str:
