@@ -770,6 +770,8 @@ class TaskAudit(Record, frozen=True, kw_only=True):
     """Plays of the reference solution, each in a fresh world."""
     flake_bound: float = 1.0
     """Exact upper bound (95 %) of the share of plays that end in another state or verdict."""
+    equivalent_mutants: tuple[str, ...] = ()
+    """Changes of the reference's calls that turned out to be the same work; their passing says nothing."""
 
 
 class ScreeningDecision(Record, frozen=True, kw_only=True):

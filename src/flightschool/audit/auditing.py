@@ -89,7 +89,10 @@ def audit_environment(
         count.is_now(len(found))
     reports = {task.id: list(found[task.id].reports) for task in chosen}
     _ceiling([found[task.id] for task in chosen], neighbourhood, environment, reports)
-    return tuple(_audit(task, environment, neighbourhood, reports[task.id], desk.repeats) for task in chosen)
+    audits = (_audit(task, environment, neighbourhood, reports[task.id], desk.repeats) for task in chosen)
+    return tuple(
+        msgspec.structs.replace(audit, equivalent_mutants=found[audit.task].equivalent_mutants) for audit in audits
+    )
 
 
 class _Count:
@@ -158,6 +161,7 @@ def _examine_batch(
     began = time.monotonic()
     reports: dict[str, list[ProbeReport]] = {}
     habits: dict[str, dict[str, bool]] = {}
+    equivalents: dict[str, tuple[str, ...]] = {}
     evidence: list[tuple[str, Play]] = []
     examiner = Examiner(desk.environment, desk.composition)
     grader = SeparateGrader(pass_env=_keys_of_judges(desk.neighbourhood, batch), more_env=regrade.ELSEWHERE)
@@ -168,6 +172,7 @@ def _examine_batch(
             exam = _examine(task, examiner, desk, reports.setdefault(task.id, []))
             if exam is not None:
                 habits[task.id] = exam.habit_passes
+                equivalents[task.id] = tuple(exam.equivalent_mutants)
                 evidence += _evidence(exam)
             if count is not None:
                 count.one_more()
@@ -178,7 +183,11 @@ def _examine_batch(
         examiner.close()
     return tuple(
         TaskReports(
-            task=task.id, stratum=task.stratum, reports=tuple(reports[task.id]), habit_passes=habits.get(task.id)
+            task=task.id,
+            stratum=task.stratum,
+            reports=tuple(reports[task.id]),
+            habit_passes=habits.get(task.id),
+            equivalent_mutants=equivalents.get(task.id, ()),
         )
         for task in batch
         if task.id in reports

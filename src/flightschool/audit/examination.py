@@ -180,6 +180,8 @@ class Examination:
     """Whether a play did not end."""
     played: dict[str, Play] = field(default_factory=dict)
     """Mutants played so far, by name."""
+    equivalent_mutants: list[str] = field(default_factory=list)
+    """Mutants that did the oracle's work."""
 
     @property
     def reference(self) -> Reference:

@@ -24,3 +24,5 @@ class TaskReports(Record, frozen=True, kw_only=True):
     reports: tuple[ProbeReport, ...]
     habit_passes: dict[str, bool] | None
     """Stratum → whether its habit passed this task; None where the task could not be examined."""
+    equivalent_mutants: tuple[str, ...] = ()
+    """Mutants of the oracle that did the oracle's work."""

@@ -205,6 +205,7 @@ def _row(found: TaskAudit, environment: str, waived: Override | None) -> dict[st
         "verifier_digest": found.verifier_digest,
         "waived": waived_row(waived),
         "repeats": {"num": found.num_repeats, "flake_rate_below": found.flake_bound, "level": 0.95},
+        "equivalent_mutants": list(found.equivalent_mutants),
     }
 
 

@@ -48,6 +48,7 @@ def write_page_of(
                 verdict=row["verdict"],
                 because=row.get("unaudited_because", ""),
                 findings=tuple(_shown(found, row) for found in row["findings"]),
+                equivalent_mutants=tuple(row["equivalent_mutants"]),
                 num_repeats=row["repeats"]["num"],
                 flake_bound=row["repeats"]["flake_rate_below"],
                 waived=row["waived"] is not None,

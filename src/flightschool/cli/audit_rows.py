@@ -86,6 +86,7 @@ def audit_row(audit: FolderAudit) -> dict[str, Any]:
         "unaudited_because": audit.unaudited_because,
         "repeats": {"num": audit.num_repeats, "flake_rate_below": audit.flake_bound, "level": 0.95},
         "not_applicable": list(audit.not_applicable),
+        "equivalent_mutants": list(audit.equivalent_mutants),
         "notes": list(audit.notes),
         "readers": audit.readers,
         "num_episodes": audit.num_episodes,

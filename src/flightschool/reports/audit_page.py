@@ -44,6 +44,8 @@ class AuditedFolder(Record, frozen=True, kw_only=True):
     because: str = ""
     """Why it could not be examined as a whole."""
     findings: tuple[ShownFinding, ...] = ()
+    equivalent_mutants: tuple[str, ...] = ()
+    """Wrong variants that turned out to be right."""
     num_repeats: int = 0
     flake_bound: float = 1.0
     waived: bool = False
@@ -107,6 +109,11 @@ class AuditPage(Record, frozen=True, kw_only=True):
     def quiet(self) -> list[AuditedFolder]:
         """Sound tasks without a finding."""
         return [task for task in self.tasks if task.verdict == "sound" and not task.findings]
+
+    @property
+    def with_equivalents(self) -> list[AuditedFolder]:
+        """Tasks of which mutants turned out to be the same work."""
+        return [task for task in self.tasks if task.equivalent_mutants][:MOST_TASKS]
 
     def cut(self, text: str) -> str:
         """Evidence, shortened where it is long."""

@@ -74,6 +74,12 @@ def test_the_miniature_environment_is_sound_with_its_read_first_process_check() 
     }
 
 
+def test_mutants_that_did_the_oracles_work_are_listed_apart() -> None:
+    audits = audit(MiniatureEnvironment())
+    listed = {name for one in audits.values() for name in one.equivalent_mutants}
+    assert "dropped get_price" in listed, "a read that only a process check wants"
+
+
 def test_equal_seeds_give_equal_audits(price_list: PriceList) -> None:
     assert audit(price_list, TASK, "locked-cog") == audit(price_list, TASK, "locked-cog")
 

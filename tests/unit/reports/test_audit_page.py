@@ -67,6 +67,14 @@ def test_who_waived_what_and_why_stands_at_the_top_and_beside_the_task() -> None
     assert "aived" not in render_audit(page(folder("a", "exploitable", shown()))).split("</style>")[1]
 
 
+def test_mutants_that_were_no_mutants_are_listed_apart() -> None:
+    one = AuditedFolder(id="a", path="./tasks/a", verdict="sound", equivalent_mutants=("/app/o: keys in a row",))
+    text = render_audit(page(one))
+    assert "Equivalent mutants" in text
+    assert "/app/o: keys in a row" in text
+    assert "Equivalent mutants" not in render_audit(page(folder("b", "sound")))
+
+
 def test_the_gravest_come_first_and_flaws_that_are_shared_are_told_once() -> None:
     family = SharedFlaw(
         flaw="reward-file-forging", line="tests/test.sh: echo 1", members=("a", "b"), share=1.0, num_confirmed=1

@@ -127,6 +127,8 @@ class Examination:
         self.num_episodes = 0
         self.notes: list[str] = []
         """What is worth saying and accuses no one."""
+        self.equivalent_mutants: list[str] = []
+        """Changes of the reference's work that turned out to be the same work."""
         self.not_applicable: list[str] = []
         """Attacks that cannot matter in this task, and why."""
         self.bench = GradingBench()

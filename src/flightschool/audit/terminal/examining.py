@@ -94,6 +94,7 @@ async def examine_folder(
         flake_bound=done.repeats.bound if done is not None and done.repeats else 1.0,
         not_applicable=tuple(dict.fromkeys(exam.not_applicable)),
         notes=tuple(exam.notes[:50]),
+        equivalent_mutants=tuple(exam.equivalent_mutants),
     )
 
 

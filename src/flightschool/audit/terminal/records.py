@@ -58,6 +58,8 @@ class FolderAudit(Record, frozen=True, kw_only=True):
     not_applicable: tuple[str, ...] = ()
     """Attacks that were not played since they cannot matter here: their name, and why."""
     notes: tuple[str, ...] = ()
-    """What accuses no one: variants that turned out to be the same work, conditions that could not be tried."""
+    """What accuses no one: conditions that could not be tried, attacks that passed once and not again."""
+    equivalent_mutants: tuple[str, ...] = ()
+    """Changes of the reference's work that turned out to be the same work; their passing says nothing."""
     readers: str = ""
     """The models that proposed programs and weighed findings; empty: none was asked."""

@@ -101,7 +101,7 @@ async def probe(trial: Trial) -> None:
     async def one(mutant: Mutant) -> None:
         output = kinds[mutant.path]
         if mutant.data is not None and canonical(output.kind, mutant.data) == canonical(output.kind, output.data):
-            trial.exam.notes.append(f"equivalent: {mutant.what}")
+            trial.exam.equivalent_mutants.append(mutant.what)
             return
         play = await trial.exam.grade(trial.work.changed(mutant.path, mutant.data))
         if play.passes:
