@@ -13,6 +13,7 @@ from flightschool.lazy import on_first_use
 
 if TYPE_CHECKING:
     from flightschool.audit.auditing import Progress, audit_environment
+    from flightschool.audit.flake_rate import repeats_to_exclude
     from flightschool.audit.gate import (
         AuditIndex,
         FolderTask,
@@ -46,6 +47,7 @@ __all__ = [
     "folder_waiver",
     "kept_folder_audit",
     "open_journal",
+    "repeats_to_exclude",
     "require_sound",
     "require_sound_folders",
     "save_audits",

@@ -42,7 +42,12 @@ def audit(
     waive: list[str] = typer.Option([], "--waive", help="This task trains though it is not sound; may be repeated."),
     reason: str = typer.Option("", "--reason", help="Why tasks are waived, or a flaw of the pool; logged."),
     report: Path | None = typer.Option(None, "--report", help="Write findings and evidence as an HTML page here."),
-    repeats: int = typer.Option(20, "--repeats", min=1, help="Plays of each reference solution."),
+    repeats: int | None = typer.Option(
+        None, "--repeats", min=1, help="Plays of each reference solution; 20, fewer of slow ones."
+    ),
+    flake_rate: float | None = typer.Option(
+        None, "--flake-rate", help="Play each reference as often as excludes this flake rate (95 %), however slow."
+    ),
     proposer: str = typer.Option(
         "", "--proposer", help="A model that reads each folder and proposes programs to run: openai:URL#MODEL."
     ),
@@ -62,12 +67,13 @@ def audit(
     """
     from flightschool.errors import InputError
 
+    num_repeats = _num_repeats(repeats, flake_rate)
     for file, option in ((report, "--report"), (admit, "--admit")):
         will_write(file, option)
     folders = [path for path in paths if _is_folder(path)]
     if not folders and len(paths) == 1:
         _refuse_options_of_folders(fix, admit, waive, reason, proposer or checker, build_network)
-        _audit_environment(paths[0], task, seed=seed, repeats=repeats, static=static, fresh=fresh, report=report)
+        _audit_environment(paths[0], task, seed=seed, repeats=num_repeats, static=static, fresh=fresh, report=report)
         return
     if len(folders) < len(paths):
         raise InputError(
@@ -84,9 +90,34 @@ def audit(
     from flightschool.cli.audit_folders import Care, ReaderNames, audit_folders_verb
 
     readers = ReaderNames(proposer=proposer, checker=checker)
-    care = Care(static=static, repeats=repeats, seed=seed, fresh=fresh, readers=readers, build_network=build_network)
+    care = Care(
+        static=static,
+        repeats=num_repeats,
+        however_slow=flake_rate is not None,
+        seed=seed,
+        fresh=fresh,
+        readers=readers,
+        build_network=build_network,
+    )
     admitting = Admitting(file=admit, waive=tuple(waive), reason=reason)
     audit_folders_verb(folders, care=care, fix=fix, admitting=admitting, report=report)
+
+
+def _num_repeats(repeats: int | None, flake_rate: float | None) -> int:
+    """Plays of each reference. Raises ``InputError``: both options were given, or no number does."""
+    from flightschool.audit import repeats_to_exclude
+    from flightschool.errors import InputError
+
+    if flake_rate is None:
+        return 20 if repeats is None else repeats
+    if repeats is not None:
+        raise InputError(
+            "the flake rate says how often the reference is played",
+            where="--repeats, --flake-rate",
+            expected="one of them",
+            mend="leave the other out",
+        )
+    return repeats_to_exclude(flake_rate)
 
 
 def _refuse_options_of_folders(

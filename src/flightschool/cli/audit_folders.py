@@ -62,6 +62,8 @@ class Care:
     """Read only."""
     repeats: int
     """Plays of each reference."""
+    however_slow: bool = False
+    """Whether slow references are played as often as others."""
     seed: int
     """Of the plays."""
     fresh: bool
@@ -74,7 +76,8 @@ class Care:
     @property
     def mode(self) -> str:
         """What an audit by the probes depends on, for the journal."""
-        return "read" if self.static else f"run {self.repeats} {self.seed}"
+        every = " all" if self.however_slow else ""
+        return "read" if self.static else f"run {self.repeats}{every} {self.seed}"
 
 
 def audit_folders_verb(
@@ -138,6 +141,7 @@ def _audit(
             journal=Journal(file, care.mode, fresh=care.fresh),
             static_only=care.static,
             repeats=care.repeats,
+            however_slow=care.however_slow,
             seed=care.seed,
             readers=models,
             build_network=care.build_network,
@@ -166,6 +170,7 @@ def _audit_one(task: TerminalTask, care: Care, models: Readers | None, data: Pat
         images=data / "images",
         static_only=care.static,
         repeats=care.repeats,
+        however_slow=care.however_slow,
         seed=care.seed,
         readers=models,
         build_network=care.build_network,

@@ -120,6 +120,10 @@ def tell_people(told: Told) -> None:
     for row in told.rows:
         if "mended" in row and row["mended"].get("path"):
             output.say(f"repaired copy of {row['id']}: {row['mended']['path']} ({row['mended']['verdict']})")
+    played = Counter((row["repeats"]["num"], row["repeats"]["flake_rate_below"]) for row in told.rows)
+    for (num, bound), tasks in sorted(played.items()):
+        if num and bound < 1.0:
+            output.say(f"{num} plays of the reference exclude a flake rate above {bound:.1%} (95 %): {tasks} task(s)")
     counts = ", ".join(f"{count} {verdict}" for verdict, count in told.verdicts.most_common())
     output.say(f"{counts}, of {len(told.rows)} tasks")
 

@@ -41,6 +41,8 @@ def test_environments_speak_the_contract(run: Any, space: Path) -> None:
         ("audit", "desk", "--admit", "./list.json"),
         ("audit", "./empty", "--static", "--admit", "./list.json"),
         ("audit", "./empty", "--reason", "no list is asked for"),
+        ("audit", "desk", "--repeats", "5", "--flake-rate", "0.1"),
+        ("audit", "desk", "--flake-rate", "0"),
     ],
 )
 def test_wrong_use_is_one_error_with_a_mend(words: tuple[str, ...], run: Any, space: Path) -> None:
@@ -49,6 +51,13 @@ def test_wrong_use_is_one_error_with_a_mend(words: tuple[str, ...], run: Any, sp
     spoken = run(*words, "--json")
     assert spoken.code == 2
     assert spoken.error["mend"]
+
+
+def test_a_flake_rate_says_how_often_references_are_played(run: Any, space: Path) -> None:
+    name = run("rollout", "desk", "--policy", "oracle", "-n", "1", "--json").json["episodes"][0]["task"]
+    (row,) = run("audit", "desk", "--task", name, "--flake-rate", "0.3", "--json").json["tasks"]
+    assert row["repeats"]["num"] == 9
+    assert row["repeats"]["flake_rate_below"] < 0.3
 
 
 def test_an_environment_that_only_was_read_is_never_sound(run: Any, space: Path) -> None:

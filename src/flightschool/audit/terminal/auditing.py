@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -43,6 +44,7 @@ def audit_folders(
     read: ReadPass | None = None,
     static_only: bool = False,
     repeats: int = REPEATS,
+    however_slow: bool = False,
     seed: int = 0,
     concurrency: int | None = None,
     readers: Readers | None = None,
@@ -60,6 +62,7 @@ def audit_folders(
         read: the static pass, if another one than ``examine_static``.
         static_only: run nothing; no task is called sound then.
         repeats: plays of each reference.
+        however_slow: make them all; otherwise slow references are played less often.
         seed: of all plays.
         concurrency: sandboxes at a time; one for each processor where it is None.
         readers: models that are asked after what is run; None: none are.
@@ -79,9 +82,10 @@ def audit_folders(
             if provider is not None:
                 store = ImageStore(images, provider, base_trees=base_trees, networked=networked)
             gate = asyncio.Semaphore(concurrency or os.cpu_count() or 1)
+            examine = partial(examine_folder, repeats=repeats, however_slow=however_slow, seed=seed)
 
             async def one(task: TerminalTask | UnreadableTask) -> FolderAudit:
-                audit = await _audit(task, store, provider, gate, journal, read, repeats, seed)
+                audit = await _audit(task, store, provider, gate, journal, read, examine)
                 if readers is None or store is None or provider is None or isinstance(task, UnreadableTask):
                     return audit
                 return await _consult(task, audit, store, provider, gate, readers, readers_journal, seed)
@@ -123,8 +127,7 @@ async def _audit(
     gate: asyncio.Semaphore,
     journal: Journal | None,
     read: ReadPass | None,
-    repeats: int,
-    seed: int,
+    examine: Callable[..., Coroutine[None, None, FolderAudit]],
 ) -> FolderAudit:
     if isinstance(task, UnreadableTask):
         return unreadable_audit(task)
@@ -135,7 +138,7 @@ async def _audit(
         audit = read_only_audit(task, read)
     else:
         static = (read or examine_static)(task)
-        audit = await examine_folder(task, store, provider, gate=gate, static=static, repeats=repeats, seed=seed)
+        audit = await examine(task, store, provider, gate=gate, static=static)
     if journal is not None and not audit.unaudited_because.startswith(NEEDS):  # what is lacking may be given meanwhile
         journal.add(audit)
     return audit

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from flightschool.audit.terminal.examination import Examination, NotRunError, Play
@@ -46,6 +48,7 @@ async def examine_folder(
     gate: asyncio.Semaphore | None = None,
     static: StaticPass | None = None,
     repeats: int = REPEATS,
+    however_slow: bool = False,
     seed: int = 0,
 ) -> FolderAudit:
     """Audit one task folder by running it. Nothing that the task does raises: it becomes a finding or a reason.
@@ -57,6 +60,7 @@ async def examine_folder(
         gate: bounds the sandboxes that are alive at one time, over all audits; one for each processor by default.
         static: what the static pass found; None: it is made here.
         repeats: plays of the reference.
+        however_slow: make them all, even of a slow reference.
         seed: of the plays.
     """
     started = time.perf_counter()
@@ -67,7 +71,7 @@ async def examine_folder(
     try:
         with exam.bench:
             async with asyncio.timeout(MOST_S):
-                done = await _examine(exam, static, found, repeats)
+                done = await _examine(exam, static, found, partial(repeat, num=repeats, however_slow=however_slow))
     except NotRunError as error:
         because = str(error)
     except TimeoutError:
@@ -106,7 +110,12 @@ class _Done:
         self.because = because
 
 
-async def _examine(exam: Examination, static: StaticPass, found: list[FlawFinding], repeats: int) -> _Done:
+async def _examine(
+    exam: Examination,
+    static: StaticPass,
+    found: list[FlawFinding],
+    again: Callable[[Examination, Play], Coroutine[None, None, tuple[Repeats, list[FlawFinding]]]],
+) -> _Done:
     await exam.prepare()
     surface = look_at(exam.task, exam.image, await exam.store.base_tree(exam.image), static)
     if not any(stage.oracle for stage in exam.task.stages):
@@ -119,7 +128,7 @@ async def _examine(exam: Examination, static: StaticPass, found: list[FlawFindin
         found.append(await why_broken(exam, first, surface.grader_text))
         return _Done()
     exam.hurry(first)
-    repeated, flakes = await repeat(exam, first, repeats)
+    repeated, flakes = await again(exam, first)
     found += flakes
     exam.bench.remembers = not flakes
     work = _with_stability(work_of(surface, first.states), repeated)

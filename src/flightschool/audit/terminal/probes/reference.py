@@ -105,7 +105,9 @@ async def why_broken(exam: Examination, play: Play, tests: str = "") -> FlawFind
     return finding("broken-oracle", "the reference solution does not pass", play, observed=f"{play.told} {play.detail}")
 
 
-async def repeat(exam: Examination, first: Play, num: int) -> tuple[Repeats, list[FlawFinding]]:
+async def repeat(
+    exam: Examination, first: Play, num: int, *, however_slow: bool = False
+) -> tuple[Repeats, list[FlawFinding]]:
     """Repeat the reference and its grading.
 
     Plays go in rounds. Without a failure they go on to ``num``, so that the bound that is told is exact for the number
@@ -113,12 +115,13 @@ async def repeat(exam: Examination, first: Play, num: int) -> tuple[Repeats, lis
     first one's end state is also one more grading of it; what is missing of these is graded without playing.
 
     Args:
-        num: repeats in all, the first included; fewer are made when one takes long.
+        num: repeats in all, the first included.
+        however_slow: make them all; otherwise fewer are made when one takes long.
     """
     plays = [first, *await together(exam.play(SolutionPolicy(), index=place) for place in range(1, min(num, 2)))]
     one_s = plays[-1].cost_s  # of the first one the images and bytecode were made
     for limit, most in zip(_SLOW_S, (10, 5, 3), strict=True):
-        num = min(num, most) if one_s > limit else num
+        num = min(num, most) if one_s > limit and not however_slow else num
     while len(plays) < num and not (len(plays) >= ENOUGH and any(not play.passes for play in plays)):
         places = range(len(plays), min(num, len(plays) + ROUND))
         plays += await together(exam.play(SolutionPolicy(), index=place) for place in places)
