@@ -1,4 +1,4 @@
-"""One flaw of many tasks, found once: findings that share a grader's line, or a file, belong together.
+"""One flaw of many tasks, found once: findings that share a grader's line, a file, or the tests, belong together.
 
 Tasks of one pool are often written from one template. A flaw in the template is one flaw, whatever paths, numbers and
 names each task puts into it.
@@ -13,11 +13,17 @@ from pathlib import Path
 from typing import Final
 
 from flightschool.audit.terminal.records import FlawFinding, FolderAudit
-from flightschool.records import Record, Severity
+from flightschool.records import AuditVerdict, Record, Severity
 
 __all__ = ["FlawFamily", "group_by_flaw", "normal_line"]
 
 MOST_BYTES: Final = 256 << 10
+MOST_FILES: Final = 40
+LEAST_LINES: Final = 6
+"""Lines from which on two texts can be told to be of one template."""
+_TESTS: Final = ("tests/*", "tests/*/*", "run-tests.sh", "steps/*/tests/*")
+_SOLUTION: Final = ("solution/*", "solution.sh", "solution.yaml", "steps/*/solution/*")
+_OF_REFERENCE: Final = (AuditVerdict.BROKEN_ORACLE, AuditVerdict.FLAKY)
 _PIECES: Final = re.compile(
     r"(?P<space>\s+)|(?P<quoted>'[^'\n]*'|\"[^\"\n]*\")|(?P<path>~?/[\w.@+~-][\w./@+~-]*|[\w.-]+/[\w./@+~-]+)"
     r"|(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<other>.)"
@@ -121,7 +127,7 @@ class FlawFamily(Record, frozen=True, kw_only=True):
 
     flaw: str
     line: str
-    """The line that they share, normalised; empty: they share a file, or what is said of them."""
+    """The line that they share, normalised; empty: they share a file, or all of their tests."""
     members: tuple[str, ...]
     """Ids of the tasks, sorted."""
     share: float
@@ -138,7 +144,9 @@ def group_by_flaw(audits: Iterable[FolderAudit], *, least: int = 2) -> tuple[Fla
     """Families of at least ``least`` tasks, the largest first.
 
     Two findings of one class belong together when the lines they point at are equal after normalising (see
-    ``normal_line``), or the files are the same byte for byte. A finding that points nowhere is grouped by what it says.
+    ``normal_line``), or the files are the same byte for byte. A finding that points at no file of its task belongs to
+    others that say the same of tasks with the same tests; where it is the reference that is accused, with the same
+    solution too.
     """
     pool = 0
     members: dict[tuple[str, str], list[tuple[str, FlawFinding]]] = {}
@@ -187,7 +195,7 @@ def _is_part(family: FlawFamily, others: Iterable[FlawFamily]) -> bool:
 
 
 def _keys(folder: Path, finding: FlawFinding, texts: dict[str, bytes]) -> list[str]:
-    """What a finding can share with others: its line, its file."""
+    """What a finding can share with others: its line, its file, or what decides."""
     name, _, number = finding.where.rpartition(":")
     if not name or not number.isdigit():
         name, number = finding.where, ""
@@ -195,7 +203,7 @@ def _keys(folder: Path, finding: FlawFinding, texts: dict[str, bytes]) -> list[s
     if data is None and name:
         data = texts.setdefault(name, _read(folder, name))
     if not data:
-        return ["what:" + normal_line(finding.what)]
+        return _of_deciding(folder, finding, texts)
     keys = ["file:" + hashlib.sha256(data).hexdigest()]
     lines = data.decode(errors="replace").splitlines()
     at = int(number or 0) - 1
@@ -204,13 +212,38 @@ def _keys(folder: Path, finding: FlawFinding, texts: dict[str, bytes]) -> list[s
     return keys
 
 
+def _of_deciding(folder: Path, finding: FlawFinding, texts: dict[str, bytes]) -> list[str]:
+    """The tests as a whole beside what is said; none where there are none to be read."""
+    parts = [_TESTS, _SOLUTION] if finding.accuses in _OF_REFERENCE else [_TESTS]
+    for part in parts:
+        if part[0] not in texts:
+            texts[part[0]] = _normal_texts(folder, part)
+    shared = [texts[part[0]] for part in parts]
+    if not all(shared):
+        return []
+    digest = hashlib.sha256(b"\0".join(shared)).hexdigest()
+    return [f"tests:{digest} {normal_line(finding.what)}"]
+
+
+def _normal_texts(folder: Path, patterns: tuple[str, ...]) -> bytes:
+    """Files by their content, without what differs between tasks of one template; short ones are taken as they are.
+
+    Few lines say too little: that two scripts compare a file with a text makes them no family.
+    """
+    files = sorted(place for pattern in patterns for place in folder.glob(pattern))[:MOST_FILES]
+    texts = [_read(folder, place.relative_to(folder).as_posix()).decode(errors="replace") for place in files]
+    lines = [line for text in texts for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    kept = map(normal_line, lines) if len(lines) >= LEAST_LINES else lines
+    return "\n".join(kept).encode()
+
+
 def _read(folder: Path, name: str) -> bytes:
     """The beginning of a file of the folder; nothing is read through a link or outside."""
     place = folder / name
     if Path(name).is_absolute() or ".." in Path(name).parts:
         return b""
     try:
-        if place.is_symlink() or not place.is_file():
+        if place.is_symlink() or not place.is_file() or not place.resolve().is_relative_to(folder.resolve()):
             return b""
         with place.open("rb") as file:
             return file.read(MOST_BYTES)

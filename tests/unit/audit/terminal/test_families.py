@@ -99,3 +99,48 @@ def test_nothing_is_read_outside_of_a_folder(tmp_path: Path) -> None:
     link.symlink_to(tmp_path / "secret")
     (family,) = group_by_flaw([audits[0], audit(tmp_path, "c", "x\n", finding("flaky", "tests/link:1"))], least=1)[:1]
     assert "pytest" not in family.line
+
+
+TEMPLATE = """\
+#!/bin/bash
+mkdir -p /logs/verifier
+got=$(cat /app/{0})
+want="{1}"
+score=0
+if [ "$got" = "$want" ]; then score=1; fi
+echo "$got is compared with $want"
+echo $score > /logs/verifier/reward.txt
+"""
+
+
+def test_what_points_at_no_file_is_shared_by_tasks_with_the_same_tests(tmp_path: Path) -> None:
+    """Three tasks that happen to have the same sentence said of them are none; members of one template are."""
+    broken = finding("broken-oracle", "", accuses=AuditVerdict.BROKEN_ORACLE, what="The reference does not pass")
+    apart = [audit(tmp_path, name, f"[ -e /app/{name} ]\n", broken) for name in ("a", "b", "c")]
+    assert group_by_flaw(apart) == ()
+    said = [
+        finding("mutant-passes", "", what=f"/app/{name}: {number} became 7") for name, number in (("x", 1), ("y", 2))
+    ]
+    twins = [audit(tmp_path, f"t{at}", TEMPLATE.format(f"o{at}", at), one) for at, one in enumerate(said)]
+    (family,) = group_by_flaw([*apart, *twins])
+    assert (family.flaw, family.members, family.line) == ("mutant-passes", ("t0", "t1"), "")
+
+
+def test_the_reference_is_part_of_what_it_is_accused_of(tmp_path: Path) -> None:
+    broken = finding("broken-oracle", "", accuses=AuditVerdict.BROKEN_ORACLE, what="The reference does not pass")
+    audits = [audit(tmp_path, name, TEMPLATE.format("o", 1), broken) for name in ("a", "b", "c")]
+    for one, text in zip(audits, ("echo 1 > /app/o\n", "echo 1 > /app/o\n", "awk x > /app/o\n"), strict=True):
+        place = Path(one.path, "solution/solve.sh")
+        place.parent.mkdir()
+        place.write_text(text)
+    (family,) = group_by_flaw(audits)
+    assert family.members == ("a", "b")
+
+
+def test_without_tests_nothing_is_shared(tmp_path: Path) -> None:
+    said = finding("broken-oracle", "", accuses=AuditVerdict.BROKEN_ORACLE)
+    audits = [
+        FolderAudit(id=name, path=str(tmp_path / name), digest=name, verdict=AuditVerdict.SOUND, findings=(said,))
+        for name in "ab"
+    ]
+    assert group_by_flaw(audits) == ()
