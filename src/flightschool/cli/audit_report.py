@@ -75,7 +75,7 @@ def write_page_of(
 def _shown(found: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
     from flightschool.reports import ShownFinding
 
-    evidence, replay = _evidence(found["evidence"], row)
+    evidence, replay = _evidence(found, row)
     return ShownFinding(
         flaw=found["class"],
         severity=found["severity"],
@@ -89,12 +89,16 @@ def _shown(found: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
     )
 
 
-def _evidence(evidence: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, str]:
-    """The evidence, and the command line that plays it again."""
+def _evidence(found: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, str]:
+    """The evidence, and the command line that plays it again; what only works for another user has none."""
+    evidence = found["evidence"]
     place = shlex.quote(row["path"])
     if evidence.get("script"):
         place = place if "/" in place else f"./{place}"  # without a slash it would be a name
-        return evidence["script"], f"flightschool rollout {place} --policy script:evidence.sh -n 1"
+        under = f" --grading-condition {evidence['condition']}" if evidence["condition"] else ""
+        num = 20 if found["class"] == "flaky" else 1
+        replay = f"flightschool rollout {place} --policy script:evidence.sh{under} -n {num}"
+        return evidence["script"], "" if evidence["user"] else replay
     if evidence.get("actions"):
         text = json.dumps({"tasks": {row["id"]: evidence["actions"]}}, indent=1, ensure_ascii=False)
         words = f"--policy script:evidence.json --task {shlex.quote(row['id'])} -n 1"

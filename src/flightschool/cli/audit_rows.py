@@ -103,7 +103,12 @@ def finding_row(found: FlawFinding) -> dict[str, Any]:
         "accuses": found.accuses.value,
         "what": found.what,
         "where": found.where,
-        "evidence": {"script": found.script, "user": found.user, "observed": found.observed},
+        "evidence": {
+            "script": found.script,
+            "user": found.user,
+            "condition": found.condition,
+            "observed": found.observed,
+        },
         "confidence": found.confidence,
         "mend": found.mend,
     }

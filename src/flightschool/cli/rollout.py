@@ -40,6 +40,9 @@ def rollout(
     perturb: str | None = typer.Option(None, "--perturb", help="Fault profile: clean, noisy, storm, or a path."),
     seed: int = typer.Option(0, "--seed", help="Same seed, same episodes."),
     keep_output: bool = typer.Option(False, "--keep-output", help="Keep end states; of task folders tell output."),
+    grading_condition: str = typer.Option(
+        "", "--grading-condition", help="Grade task folders under a condition of the audit: later, locale-c, busy, …"
+    ),
     build_network: bool = typer.Option(
         False, "--build-network", help="Lend this machine's network to builds of task folders that fetch."
     ),
@@ -59,9 +62,17 @@ def rollout(
             seed=seed,
             perturb=perturb,
             keep_output=keep_output,
+            condition=grading_condition,
             build_network=build_network,
         )
         return
+    if grading_condition:
+        raise InputError(
+            "an environment is graded under one condition",
+            where="--grading-condition",
+            expected="task folders",
+            mend="leave it out",
+        )
     if build_network:
         raise InputError(
             "an environment builds nothing", where="--build-network", expected="task folders", mend="leave it out"

@@ -30,11 +30,16 @@ def rollout_folders(
     seed: int,
     perturb: str | None,
     keep_output: bool,
+    condition: str = "",
     build_network: bool = False,
 ) -> None:
-    """Let a policy attempt the tasks of a folder, and finish the verb."""
+    """Let a policy attempt the tasks of a folder, and finish the verb.
+
+    Under a condition of grading nothing is kept in the workspace: it tells of the tests, and not of the policy.
+    """
+    from flightschool.environments.terminal import TerminalTask
     from flightschool.errors import InputError
-    from flightschool.rollouts.terminal import Episode, find_tasks, run_episodes
+    from flightschool.rollouts.terminal import Episode, condition_of, find_tasks, run_episodes
 
     if fault_profile(perturb) is not None:
         raise InputError(
@@ -42,7 +47,15 @@ def rollout_folders(
         )
     space = workspace_if_any()
     policy = terminal_policy(policy_text, space)
+    images = images_folder(space)
     tasks = find_tasks(path)
+    if condition:
+        under = condition_of(condition)
+        policy = under.of_policy(policy)
+        tasks = [under.of_task(task) if isinstance(task, TerminalTask) else task for task in tasks]
+        if space is not None:
+            space.close()
+            space = None
     run = "rollout" if space is None else _open_run(space, path, tasks, policy_text, seed)
     keep = space.store.put_blob if keep_output and space is not None else None
     with output.progress(f"{policy.name} in {path}", num) as bar:
@@ -52,7 +65,7 @@ def rollout_folders(
             num=num,
             seed=seed,
             run=run,
-            images=images_folder(space),
+            images=images,
             keep_blob=keep,
             build_network=build_network,
             on_result=bar.tick,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.audit.labelled import HEAD, Labelled, by_pytest, judge, task
+from tests.integration.audit.labelled import HEAD, ROWS, Labelled, by_pytest, judge, task
 
 from flightschool.audit.terminal import FlawFinding, FolderAudit, audit_folders
 from flightschool.environments.terminal import iter_tasks
@@ -86,3 +86,45 @@ def test_what_callers_hold_is_in_reach_of_programs_that_they_run(audited: Any, w
     found = barring(audit, "introspection")
     assert found.confirmed
     assert "33" not in found.script, "it looks, and knows nothing"
+
+
+KEPT_BY_ROOT = """\
+FROM debian:12
+WORKDIR /app
+COPY rows.csv check.sh ./
+RUN useradd -m agent && chown root check.sh && chmod 755 check.sh && chmod 1777 /app
+"""
+
+
+def test_what_only_root_could_do_is_told_apart_and_bars_nothing(audited: Any, kit: Any) -> None:
+    """The grader's script lies in a sticky folder that is open to all: root may replace it, the policy may not."""
+    toml = '[agent]\nuser = "agent"\ntimeout_sec = 20\n[verifier]\nuser = "root"\ntimeout_sec = 20\n'
+    audit = audited(
+        task(
+            "sound",
+            "",
+            kit.sum_instruction,
+            kit.sum_solution,
+            judge("bash /app/check.sh"),
+            dockerfile=KEPT_BY_ROOT,
+            shipped={"rows.csv": ROWS, "check.sh": '[ "$(cat /app/total.txt)" = 105 ]\n'},
+            toml=toml,
+        )
+    )
+    (found,) = [one for one in audit.findings if one.flaw == "grader-in-reach"]
+    assert (found.user, found.severity.value, found.confirmed) == ("root", "warning", True)
+    assert "who is not this task's policy" in found.what
+    assert audit.verdict.value == "sound"
+    assert not [one for one in audit.findings if not one.user and one.accuses.value == "exploitable"]
+
+
+ANY_PATH = (
+    "Write the path of the file in /app to /app/path.txt. Any path that leads to it is fine, also a relative one."
+)
+
+
+def test_a_path_in_another_form_is_right_where_any_path_is(audited: Any) -> None:
+    right = judge('[ "$(cat /app/path.txt)" = /app/rows.csv ]')
+    audit = audited(task("refuses-correct-work", "", ANY_PATH, "echo /app/rows.csv > /app/path.txt\n", right))
+    assert "path" in barring(audit, "over-strict-text").what
+    assert audit.verdict.value == "refuses-correct-work"

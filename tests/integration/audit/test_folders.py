@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,37 @@ def _stands_everywhere(found: Any, page: str) -> None:
     assert waived["presence"]["name"]
     assert found["summary"]["waivers"] == [{**waived["presence"], "tasks": ["presence"]}]
     assert all(waived["presence"][key] in page for key in ("name", "reason", "at"))
+
+
+IN_UTC = '[ "$(cat /app/total.txt)" = 105 ] && [ "$(date +%Z)" = UTC ]'
+OF_THIS_YEAR = '[ "$(cat /app/total.txt)" = 105 ] && [ $(date +%s) -lt {} ]'
+
+
+def test_refused_right_work_replays_under_the_condition_that_it_was_graded_under(kit: Any, tmp_path: Path) -> None:
+    """The reference, packed into one program: taken as ever, refused under the condition that the finding names."""
+    tests = {"place": IN_UTC, "clock": OF_THIS_YEAR.format(int(time.time()) + 200 * 86400), "broken": "false"}
+    for name, condition in tests.items():
+        labelled = kit.task("", "", kit.sum_instruction, kit.sum_solution, kit.judge(condition))
+        kit.write(tmp_path / "tasks" / name, labelled.files)
+    _, found = told(["audit", "./tasks", "--repeats", "2", "--report", "page.html"])
+    page = (tmp_path / "page.html").read_text()
+    seen: dict[str, str] = {}
+    for row in found["tasks"]:
+        barring = [one for one in row["findings"] if one["severity"] == "barring"]
+        assert all(one["evidence"]["script"] for one in barring), "no evidence is empty"
+        evidence = barring[0]["evidence"]
+        (tmp_path / "evidence.sh").write_text(evidence["script"])
+        words = ["rollout", f"./tasks/{row['id']}", "--policy", "script:evidence.sh", "-n", "1"]
+        under = ["--grading-condition", evidence["condition"]] if evidence["condition"] else []
+        assert " ".join(["--policy script:evidence.sh", *under, "-n 1"]) in page
+        (again,) = told([*words, *under])[1]["episodes"]
+        assert again["reward"]["total"] == 0.0
+        if under:
+            (plain,) = told(words)[1]["episodes"]
+            assert plain["reward"]["total"] == 1.0
+        seen[row["id"]] = evidence["condition"]
+    assert seen.pop("place") in ("time-zone-tokyo", "time-zone-los-angeles")
+    assert seen == {"broken": "", "clock": "later"}
 
 
 HURTS = {

@@ -155,10 +155,6 @@ class Examination:
         self._image = image
         self.store = OneImage(self.store, image)
 
-    def use_image(self, store: ImageStore, image: Image, task: TerminalTask) -> None:
-        """Another store that holds another image of this task, and the task with other variables."""
-        self.store, self._image, self.task = store, image, task
-
     def hurry(self, play: Play) -> None:
         """Bound later plays by what the reference took: an attack that makes the grader hang is not waited for long."""
         agent_s, grader_s = max(10.0, 3 * play.agent_s + 5), max(15.0, 5 * play.grader_s + 10)
@@ -237,17 +233,6 @@ class Examination:
         grader = {**self.task.verifier_env, **variables}
         both = {**self.task.environment_env, **variables} if agent else self.task.environment_env
         return msgspec.structs.replace(self.task, verifier_env=grader, environment_env=both)
-
-    def with_test_command(self, before: str) -> TerminalTask:
-        """The task whose tests are started by a shell that first does something."""
-
-        def wrapped(command: tuple[str, ...]) -> tuple[str, ...]:
-            return ("/bin/sh", "-c", f'{before}\nexec "$@"', "sh", *command)
-
-        steps = tuple(
-            msgspec.structs.replace(step, test_command=wrapped(step.test_command)) for step in self.task.steps
-        )
-        return msgspec.structs.replace(self.task, test_command=wrapped(self.task.test_command), steps=steps)
 
     def inside(self, path: str) -> str:
         """An absolute path for one that may be relative to the working directory."""

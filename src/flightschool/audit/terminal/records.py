@@ -28,6 +28,8 @@ class FlawFinding(Record, frozen=True, kw_only=True):
     """Program that, run as the policy of this task, shows the flaw again from itself alone."""
     user: str = ""
     """The account that the script ran as; empty: the task's own agent user."""
+    condition: str = ""
+    """Condition under which the script's work is graded (``rollout --grading-condition``); empty: none of its own."""
     observed: str = ""
     """What was seen: reward, end of the output, or why it could not be confirmed."""
     confidence: float = 1.0

@@ -161,6 +161,7 @@ def finding(
     accuses: AuditVerdict | None = None,
     user: str = "",
     where: str = "",
+    condition: str = "",
     observed: str = "",
 ) -> FlawFinding:
     """A finding that was executed (``play``), or one that was only observed."""
@@ -173,6 +174,7 @@ def finding(
         confirmed=play is not None,
         script=script(body) if body else "",
         user=user,
+        condition=condition,
         observed=(observed or (play.told if play else ""))[:1000],
         confidence=1.0 if play is not None else 0.5,
         mend=MENDS.get(flaw, ""),

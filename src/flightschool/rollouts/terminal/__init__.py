@@ -1,5 +1,6 @@
 """Episodes in terminal tasks: programs and models act in one fresh sandbox, and another one grades what they left."""
 
+from flightschool.rollouts.terminal.conditions import CONDITIONS, GradingCondition, condition_of
 from flightschool.rollouts.terminal.measuring import FolderRunner, ProgramSeat, open_folder_runner
 from flightschool.rollouts.terminal.own_verdict import OwnVerdict, folder_judging
 from flightschool.rollouts.terminal.policies import (
@@ -18,10 +19,12 @@ from flightschool.rollouts.terminal.running import Result, find_tasks, native_pr
 from flightschool.rollouts.terminal.shell import SHELL_TOOL, ShellPolicy
 
 __all__ = [
+    "CONDITIONS",
     "GRAMMAR",
     "SHELL_TOOL",
     "Episode",
     "FolderRunner",
+    "GradingCondition",
     "Move",
     "NotRun",
     "NothingPolicy",
@@ -35,6 +38,7 @@ __all__ = [
     "TerminalEpisode",
     "TerminalPolicy",
     "TerminalRunner",
+    "condition_of",
     "find_tasks",
     "folder_judging",
     "native_provider",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from flightschool.audit.terminal.examination import Examination, Play, together
+from flightschool.audit.terminal.packing import reference_body
 from flightschool.audit.terminal.records import FlawFinding
 from flightschool.audit.terminal.shared import grade_in_place
 from flightschool.audit.terminal.trial import finding
@@ -80,11 +81,11 @@ async def why_broken(exam: Examination, play: Play, tests: str = "") -> FlawFind
         play: the failed play.
         tests: text of the tests.
     """
-    text = f"{play.output}\n{play.problem}"
+    text, body = f"{play.output}\n{play.problem}", reference_body(exam.task)
     found = _NETWORK.search(text) or _ELSEWHERE.search(tests)
     if found:
         what = "the tests of the reference's work ask for a network"
-        return finding("network-in-grading", what, play, observed=f"{play.told}; {found.group()}")
+        return finding("network-in-grading", what, play, body, observed=f"{play.told}; {found.group()}")
     hangs = "did not end within" in play.problem or "limit" in play.problem
     once_s = play.agent_s + play.grader_s
     num = 1 if hangs else 6 if once_s < 2 else 2
@@ -92,17 +93,20 @@ async def why_broken(exam: Examination, play: Play, tests: str = "") -> FlawFind
     passed = [one for one in again if one.passes]
     if passed:
         what = f"the reference passes {len(passed)} of {len(again) + 1} times"
-        return finding("flaky", what, play)
+        return finding("flaky", what, play, body)
     if hangs:
-        return finding("broken-oracle", "the tests of the reference's work come to no end", play)
+        return finding("broken-oracle", "the tests of the reference's work come to no end", play, body)
     try:
         in_place = [await grade_in_place(exam) for _ in range(3)]
     except FlightschoolError:
         in_place = []
     if in_place and all(one is not None and one.passes for one in in_place):
         what = "the reference passes when it is graded in its own sandbox and fails when it is graded elsewhere"
-        return finding("isolation-refused", what, play)
-    return finding("broken-oracle", "the reference solution does not pass", play, observed=f"{play.told} {play.detail}")
+        return finding("isolation-refused", what, play, body)
+    told = f"{play.told} {play.detail}"
+    if body and (await exam.run(body, plain=True)).passes:  # it needs what only the reference's own place gives it
+        body, told = "", f"{told}; see it again: flightschool rollout TASK --policy oracle"
+    return finding("broken-oracle", "the reference solution does not pass", play, body, observed=told)
 
 
 async def repeat(
@@ -135,22 +139,22 @@ async def repeat(
         grading_cost_s=min(play.grading_cost_s for play in plays),
         plays=tuple(plays),
     )
-    return repeats, _flakes(repeats, fixed)
+    return repeats, _flakes(repeats, fixed, reference_body(exam.task))
 
 
 def _digests(play: Play) -> list[str]:
     return [state.digest for state in play.states]
 
 
-def _flakes(repeats: Repeats, fixed: Sequence[Play]) -> list[FlawFinding]:
+def _flakes(repeats: Repeats, fixed: Sequence[Play], body: str) -> list[FlawFinding]:
     found: list[FlawFinding] = []
     refused = [play for play in fixed if not play.passes]
     if refused:
         what = f"one fixed end state is graded differently: it passes {len(fixed) - len(refused)} of {len(fixed)} times"
-        found.append(finding("flaky", what, refused[0]))
+        found.append(finding("flaky", what, refused[0], body))
     failed = [play for play in repeats.plays if not play.passes]
     if failed:
         alike = "; equal end states are graded alike, so the chance lies in the reference or its world"
         what = f"the reference passes {repeats.num_passed} of {repeats.num} times{'' if refused else alike}"
-        found.append(finding("flaky", what, failed[0]))
+        found.append(finding("flaky", what, failed[0], body))
     return found

@@ -1,4 +1,4 @@
-"""Another time of day for both sandboxes of a task: a small library that is loaded into every program.
+"""Another time of day in a sandbox: a small library that is loaded into every program.
 
 The kernel has no clock of a sandbox's own, so the library answers ``time``, ``gettimeofday`` and ``clock_gettime`` in
 place of the C library. Programs that are linked statically or ask the kernel directly keep the real time, and times of
@@ -7,25 +7,17 @@ files stay real: what is shown under a shifted clock is shown, what is not shown
 
 from __future__ import annotations
 
-import contextlib
-import copy
+import base64
 import functools
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import msgspec
+__all__ = ["shifted_by"]
 
-from flightschool.audit.terminal.examination import Examination
-from flightschool.audit.terminal.one_image import OneImage
-from flightschool.environments.terminal.trees import Tree
-
-__all__ = ["clock_library", "with_clock"]
-
-LIBRARY: Final = "/opt/.clock/shift.so"
+LIBRARY: Final = "/tmp/.clock-shift.so"
 _SOURCE: Final = r"""
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -77,19 +69,13 @@ def clock_library() -> bytes | None:
         return target.read_bytes() if done.returncode == 0 else None
 
 
-@contextlib.contextmanager
-def with_clock(exam: Examination, library: bytes, seconds: int) -> Iterator[Examination]:
-    """The examination with a clock that is ``seconds`` ahead in every sandbox."""
-    of_image = Tree(Path(exam.image.tree), over_host=exam.image.over_host)
-    with exam.store.scratch(of_image) as folder:
-        tree = of_image.copy_to(folder)
-        tree.write(LIBRARY, library, mode=0o755)
-        shifted = copy.copy(exam)
-        shifted.num_episodes = 0
-        image = msgspec.structs.replace(exam.image, tree=str(tree.root))
-        shifted.use_image(
-            OneImage(exam.store, image),
-            image,
-            exam.with_variables({"LD_PRELOAD": LIBRARY, "CLOCK_SHIFT_S": str(seconds)}, agent=True),
-        )
-        yield shifted
+def shifted_by(seconds: int) -> str:
+    """Shell that shifts the clock of whatever the same shell starts next; empty where no C compiler is at hand."""
+    library = clock_library()
+    if library is None:
+        return ""
+    coded = base64.b64encode(library).decode()
+    return (
+        f"[ -e {LIBRARY} ] || echo {coded} | base64 -d > {LIBRARY}\n"
+        f"export LD_PRELOAD={LIBRARY} CLOCK_SHIFT_S={seconds}\n"
+    )
