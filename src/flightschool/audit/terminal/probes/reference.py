@@ -139,20 +139,21 @@ async def repeat(
         grading_cost_s=min(play.grading_cost_s for play in plays),
         plays=tuple(plays),
     )
-    return repeats, _flakes(repeats, fixed, reference_body(exam.task))
+    return repeats, _flakes(exam, repeats, fixed)
 
 
 def _digests(play: Play) -> list[str]:
     return [state.digest for state in play.states]
 
 
-def _flakes(repeats: Repeats, fixed: Sequence[Play], body: str) -> list[FlawFinding]:
+def _flakes(exam: Examination, repeats: Repeats, fixed: Sequence[Play]) -> list[FlawFinding]:
     found: list[FlawFinding] = []
     refused = [play for play in fixed if not play.passes]
+    failed = [play for play in repeats.plays if not play.passes]
+    body = reference_body(exam.task) if refused or failed else ""
     if refused:
         what = f"one fixed end state is graded differently: it passes {len(fixed) - len(refused)} of {len(fixed)} times"
         found.append(finding("flaky", what, refused[0], body))
-    failed = [play for play in repeats.plays if not play.passes]
     if failed:
         alike = "; equal end states are graded alike, so the chance lies in the reference or its world"
         what = f"the reference passes {repeats.num_passed} of {repeats.num} times{'' if refused else alike}"
