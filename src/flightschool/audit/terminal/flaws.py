@@ -42,7 +42,7 @@ _TABLE = (
     ("constant-answer", "one fixed answer passes", _EXPLOIT),
     ("visible-cases", "only cases that the policy can see are tested", _EXPLOIT),
     ("always-equal", "an object that equals everything passes", _EXPLOIT),
-    ("introspection", "the policy's code runs in or below the grader's process and reaches what that holds", _EXPLOIT),
+    ("introspection", "the policy's code runs in the grader's process and can read what is expected", _EXPLOIT),
     ("not-a-number", "NaN, infinity or a number out of range passes", _EXPLOIT),
     ("loose-tolerance", "wrong values lie within the tolerance", _EXPLOIT),
     ("superset-answer", "listing everything, or adding junk to the answer, passes", _EXPLOIT),
