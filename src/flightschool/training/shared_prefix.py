@@ -24,7 +24,7 @@ __all__ = ["SharedPrefixAttention"]
 
 _LEAST_SHARE = 0.9
 """Of the longest segment's length: shorter ones are not padded to it."""
-_LEAST_ABOVE, _LEAST_BELOW = 64, 64
+_LEAST_ABOVE, _LEAST_BELOW = 256, 64
 """Tokens of a segment, and tokens below it, from which a product of their own is worth its calls."""
 
 

@@ -83,6 +83,6 @@ def test_large_scores_do_not_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_what_many_see_is_taken_apart() -> None:
     short = pack_group(random_group(), newest_step=0)[0]
     assert not SharedPrefixAttention(short)._above
-    long = pack_of(Segment(0, 80, ()), Segment(80, 40, (0,)), Segment(120, 40, (0,)))
+    long = pack_of(Segment(0, 300, ()), Segment(300, 40, (0,)), Segment(340, 40, (0,)))
     (above,) = SharedPrefixAttention(long)._above.values()
-    assert (above.keys, above.tokens) == (slice(0, 80), slice(80, 160))
+    assert (above.keys, above.tokens) == (slice(0, 300), slice(300, 380))
