@@ -250,7 +250,9 @@ def score_tokens(
     if allowed_MV is not None:
         scaled_MV = scaled_MV.masked_fill(~allowed_MV, _RULED_OUT)
     log_MV = torch.log_softmax(scaled_MV, dim=1)
-    logprobs_M = log_MV.gather(1, token_ids_M.unsqueeze(1)).squeeze(1)
-    probabilities_MV = log_MV.exp()
-    entropy = -torch.linalg.vecdot(probabilities_MV, log_MV).sum()
-    return Scored(logprobs_M, float(entropy), probabilities_MV)
+    chosen_M1 = token_ids_M.unsqueeze(1)
+    logprobs_M = log_MV.gather(1, chosen_M1).squeeze(1)
+    normalisers_M = scaled_MV.gather(1, chosen_M1).squeeze(1) - logprobs_M
+    probabilities_MV = log_MV.exp_()  # in place: fresh pages for numbers of a whole vocabulary cost more than they do
+    surprisals_M = normalisers_M - torch.linalg.vecdot(probabilities_MV, scaled_MV)
+    return Scored(logprobs_M, float(surprisals_M.sum()), probabilities_MV)
