@@ -34,6 +34,7 @@ class Above:
     """A segment, and all tokens below it: each of them sees the whole of it."""
 
     keys: slice
+    """Counted from the first key that is given: that of the stem, if there is one."""
     tokens: slice | Tensor
     """Flat indices; a range where they follow one another."""
 
@@ -58,7 +59,7 @@ class Cascade:
     layout: Layout
     """Where the queries of all batches stand."""
     keys_R: Tensor
-    """Flat index of each key of all batches."""
+    """Index of each key of all batches, counted as those of ``Above``."""
 
 
 def cascaded(q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor, cascade: Cascade) -> Tensor:

@@ -31,7 +31,7 @@ class Segment:
     """A run of flat tokens of one path."""
 
     start: int
-    """Flat index of its first token."""
+    """Flat index of its first token; below 0 for a stem, whose tokens stand before the pack's (see ``stem``)."""
     length: int
     parents: tuple[int, ...]
     """Segments above it, root first."""
@@ -84,6 +84,11 @@ class Pack:
     def num_tokens(self) -> int:
         """Flat tokens."""
         return len(self.tokens_N)
+
+    @property
+    def stem_length(self) -> int:
+        """Tokens of the stem that the pack was cut off."""
+        return max(0, -self.segments[0].start) if self.segments else 0
 
 
 _Label: TypeAlias = tuple[float | None, float, float, bool, tuple[Restriction, int] | None]

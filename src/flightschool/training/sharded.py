@@ -75,6 +75,7 @@ class RankTrainer(TorchTrainer):
 
     _fused = False
     _in_place = False
+    _may_stem = False  # ranks make equal numbers of passes
 
     def __init__(self, spec: TrainerSpec) -> None:
         self._rank, self._world = dist.get_rank(), dist.get_world_size()

@@ -19,6 +19,7 @@ from torch import Tensor
 from flightschool.training.cascade import Above, Batch, Cascade, cascaded
 from flightschool.training.packing import Pack, Segment
 from flightschool.training.rows import Layout, deal, gather_up, repeat
+from flightschool.training.stem_attention import Stem
 
 __all__ = ["SharedPrefixAttention"]
 
@@ -35,7 +36,7 @@ class _Bucket:
     queries_BT: Tensor
     """Flat index of each query; padding points at the segment's first token."""
     keys_BC: Tensor
-    """Flat index of each key: the path above, then the segment itself."""
+    """Index of each key, counted from the stem's first: the path above, then the segment itself."""
     mask_BTC: Tensor
     """``[B, 1, T, C]``: True where a query may look."""
     bias: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict)
@@ -56,9 +57,11 @@ class SharedPrefixAttention:
     Args:
         pack: whose tokens the model is run on, unchanged in order.
         device: where indices and masks live.
+        stem: what stands before the pack's tokens, if the pack was cut off one (see ``stem``).
     """
 
-    def __init__(self, pack: Pack, device: torch.device | str = "cpu") -> None:
+    def __init__(self, pack: Pack, device: torch.device | str = "cpu", stem: Stem | None = None) -> None:
+        self._stem = stem
         self._above = _above(pack) if torch.device(device).type == "cpu" else {}
         self._buckets = [
             _bucket(pack, segments, self._above, device) for depth in _by_depth(pack) for segments in _by_length(depth)
@@ -68,7 +71,8 @@ class SharedPrefixAttention:
 
     def __call__(self, layer: int, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
         """Attend; ``[N, H, F]``."""
-        del layer
+        if self._stem is not None:
+            k_NKF, v_NKF = self._stem.before(layer, k_NKF, v_NKF)
         if self._above:
             return cascaded(q_NHF, k_NKF, v_NKF, self._cascade(q_NHF.shape[1] // k_NKF.shape[1], q_NHF.dtype))
         num_kv, size = k_NKF.shape[1:]
@@ -112,14 +116,15 @@ def _above(pack: Pack) -> dict[int, Above]:
             tokens = torch.cat([torch.arange(one.start, one.start + one.length) for one in seeing]).sort().values
             first, last = int(tokens[0]), int(tokens[-1])
             seen = slice(first, last + 1) if last - first + 1 == num else tokens
-            found[place] = Above(slice(segment.start, segment.start + segment.length), seen)
+            first_key = segment.start + pack.stem_length
+            found[place] = Above(slice(first_key, first_key + segment.length), seen)
     return found
 
 
 def _by_depth(pack: Pack) -> Iterator[list[Segment]]:
     depths: dict[int, list[Segment]] = {}
     for segment in pack.segments:
-        if segment.length:
+        if segment.length and segment.start >= 0:
             depths.setdefault(len(segment.parents), []).append(segment)
     for depth in sorted(depths):
         yield depths[depth]
@@ -149,12 +154,13 @@ def _bucket(pack: Pack, segments: list[Segment], apart: Container[int], device: 
     keys = torch.zeros(len(segments), deepest + longest, dtype=torch.long)
     mask = torch.zeros(len(segments), 1, longest, deepest + longest, dtype=torch.bool)
     causal = torch.ones(longest, longest, dtype=torch.bool).tril()
+    before = pack.stem_length  # whose keys stand in front
     for b, (segment, parents) in enumerate(zip(segments, above, strict=True)):
         queries[b] = torch.arange(longest).clamp(max=segment.length - 1) + segment.start
         if parents:
             path = torch.cat([torch.arange(p.start, p.start + p.length) for p in parents])
-            keys[b, : len(path)] = path
-        keys[b, deepest:] = queries[b]
+            keys[b, : len(path)] = path + before
+        keys[b, deepest:] = queries[b] + before
         mask[b, 0, :, : num_above[b]] = True
         mask[b, 0, :, deepest:] = causal
     return _Bucket(queries.to(device), keys.to(device), mask.to(device))

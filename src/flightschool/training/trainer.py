@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from flightschool.engines import Transformer
+from flightschool.engines import Attention, Transformer
 from flightschool.engines.experts import ReplayedRouting
 from flightschool.engines.folders import LoadedModel, load_model, read_state, save_model
 from flightschool.engines.grammar import GrammarBook
@@ -39,6 +39,8 @@ from flightschool.training.publication import make_sink
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.shared_prefix import SharedPrefixAttention
 from flightschool.training.staleness import check_bound, check_fresh
+from flightschool.training.stem import pack_over_stem
+from flightschool.training.stem_attention import Stem
 from flightschool.training.weights import PlainWeights, Weights, make_weights
 
 __all__ = ["TorchTrainer", "trained_names", "warmed_up", "write_checkpoint"]
@@ -61,6 +63,8 @@ class TorchTrainer:
     """Whether the optimizer's step is one kernel."""
     _in_place = True
     """Whether the backward pass may add to gradients itself (see ``engines.products``)."""
+    _may_stem = True
+    """Whether what all packs begin with may be a pass of its own."""
 
     def __init__(self, spec: TrainerSpec) -> None:
         self.settings = TrainingSettings.model_validate_json(spec.settings)
@@ -121,16 +125,20 @@ class TorchTrainer:
         started = time.perf_counter()
         for group in groups:
             self._check_age(group)
-        packs = self._packs(*groups)
+        tokens, packs = self._packed(*groups)
         before = self._sums.num_tokens
+        stem, reference = self._stems(tokens)
         for pack in packs:
-            self._sums.add(self._backward(pack))
+            self._sums.add(self._backward(pack, stem, reference))
+        if stem is not None:
+            stem.backward()
+            self._weights.collect()
         self._groups += groups
         members = [member for group in groups for member in group.members]
         trained = {target.member for pack in packs for target in pack.targets}
         self._num_members += len(trained)
         self._square_advantages += math.fsum(members[place].advantage ** 2 for place in trained)
-        num_forward = sum(pack.num_tokens for pack in packs)
+        num_forward = len(tokens) + sum(pack.num_tokens for pack in packs)
         self._num_forward += num_forward
         seconds = time.perf_counter() - started
         self._seconds += seconds
@@ -149,24 +157,38 @@ class TorchTrainer:
                 max_staleness=self.settings.max_staleness,
             )
 
+    def _packed(self, *groups: TrainGroup) -> tuple[tuple[int, ...], list[Pack]]:
+        """What all packs begin with, and the packs."""
+        if not self._may_stem or self._routes is not None or self.model.checkpointing:
+            return (), self._packs(*groups)
+        return pack_over_stem(groups, newest_step=self.step_number, max_tokens=self.settings.max_pack_tokens)
+
+    def _stems(self, tokens: Sequence[int]) -> tuple[Stem | None, Stem | None]:
+        """The stem through the model, and through the one that the run began with where the loss asks for it."""
+        if not tokens:
+            return None, None
+        reference = None if self._reference is None else Stem(self._reference, tokens, self._device)
+        return Stem(self.model, tokens, self._device), reference
+
     def _packs(self, *groups: TrainGroup) -> list[Pack]:
         return pack_groups(
             groups, newest_step=self.step_number, max_tokens=self.settings.max_pack_tokens, routes=self._routes
         )
 
-    def _backward(self, pack: Pack) -> LossSums:
+    def _backward(self, pack: Pack, stem: Stem | None, reference: Stem | None) -> LossSums:
         tokens_N = torch.tensor(pack.tokens_N, dtype=torch.long, device=self._device)
         positions_N = torch.tensor(pack.positions_N, dtype=torch.long, device=self._device)
         routing = None
         if self._routes is not None:
             routing = ReplayedRouting(pack.routes_N, self._loaded.config, self._device)
             self._num_replayed += routing.num_replayed
-        hidden_ND = self.model(tokens_N, positions_N, SharedPrefixAttention(pack, self._device), routing)
+        hidden_ND = self.model(tokens_N, positions_N, SharedPrefixAttention(pack, self._device, stem), routing)
         # The head works on a leaf of its own: its chunks go backward one by one, the body once at the end.
         leaf_ND = hidden_ND.detach().requires_grad_(True)
         targets = PackTensors.of(pack, self._device, self._book)
         if self._reference is not None:
-            targets = replace(targets, reference_M=self._reference_logprobs(tokens_N, positions_N, pack, targets))
+            attention = SharedPrefixAttention(pack, self._device, reference)
+            targets = replace(targets, reference_M=self._reference_logprobs(tokens_N, positions_N, attention, targets))
         sums = self._head(leaf_ND, targets)
         if leaf_ND.grad is not None:
             torch.autograd.backward(hidden_ND, leaf_ND.grad)
@@ -183,9 +205,11 @@ class TorchTrainer:
         return load_model(self._spec.model, device=self._device, dtype=self._dtype).model.requires_grad_(False)
 
     @torch.no_grad()
-    def _reference_logprobs(self, tokens_N: Tensor, positions_N: Tensor, pack: Pack, targets: PackTensors) -> Tensor:
+    def _reference_logprobs(
+        self, tokens_N: Tensor, positions_N: Tensor, attention: Attention, targets: PackTensors
+    ) -> Tensor:
         assert self._reference is not None
-        hidden_ND = self._reference(tokens_N, positions_N, SharedPrefixAttention(pack, self._device))
+        hidden_ND = self._reference(tokens_N, positions_N, attention)
         return score_all(self._reference.logits, hidden_ND, targets)
 
     # ------------------------------------------------------------------ step
