@@ -6,8 +6,9 @@ so a prefix and the sequences that begin with it can be computed in the same ste
 
 Decoding is where the time goes, and its cost is reading the cache. The part of the scores that falls on a shared
 prefix is one matrix product for all members of the group, which reads the prefix once (compare cascade or "hydragen"
-attention); the part on the tails, and on prefixes that only one sequence uses now, is a batched product over runs of
-neighbouring slots, without copying them. All parts are joined in one softmax, so the result is the plain one.
+attention), and prefixes in neighbouring slots are one batched product; the part on the tails, and on prefixes that only
+one sequence uses now, is a batched product over runs of neighbouring slots. Keys and values are never copied. All parts
+are joined in one softmax, so the result is the plain one.
 
 Shape letters: ``N`` rows, ``B`` decoding rows, ``H`` query heads, ``K`` key/value heads, ``G`` = H / K,
 ``F`` head size.
@@ -15,7 +16,7 @@ Shape letters: ``N`` rows, ``B`` decoding rows, ``H`` query heads, ``K`` key/val
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -56,6 +57,35 @@ class _Stretch:
     length: int
 
 
+@dataclass(frozen=True)
+class _Cohort:
+    """Groups of decoding rows ``low`` … ``high`` whose shared prefixes lie in slots that follow one another."""
+
+    low: int
+    high: int
+    slot: int
+    num_groups: int
+    length: int
+    """Of the longest prefix."""
+    rows: Tensor | None
+    """Row in each place of a table of groups and members, counted from ``low``; None where it is as full as can be."""
+    places: Tensor | None
+    """Place of each row in that table."""
+
+    def laid_out(self, x: Tensor) -> Tensor:
+        """``[rows, K, G, X]`` → ``[groups · K, members · G, X]``."""
+        if self.rows is not None:
+            x = x.index_select(0, self.rows)
+        x = x.view(self.num_groups, -1, *x.shape[1:]).transpose(1, 2)
+        return x.reshape(self.num_groups * x.shape[1], -1, x.shape[-1])
+
+    def as_rows(self, x: Tensor, num_shared: int) -> Tensor:
+        """The way back; ``num_shared`` is ``G``."""
+        x = x.view(self.num_groups, -1, x.shape[1] // num_shared, num_shared, x.shape[2]).transpose(1, 2)
+        rows = x.reshape(-1, *x.shape[2:])
+        return rows if self.places is None else rows.index_select(0, self.places)
+
+
 class CachedAttention:
     """The ``Attention`` of one step.
 
@@ -84,7 +114,8 @@ class CachedAttention:
         self._own_places = _places(own, device)
         self._shared_places = _places(prefixes, device)
         self.tokens_N, self.positions_N = _rows([*own, *prefixes], device)
-        self._groups, self._lone_runs = _prefix_groups(decoding)
+        groups, self._lone_runs = _prefix_groups(decoding)
+        self._cohorts = [_cohort(run, device) for run in _neighbours(groups)]
         self._runs = _slot_runs(enumerate(decoding))
         self._prefix_width = max((segment.prefix_length for segment in decoding), default=0)
         self._tail_width = max((run.length for run in self._runs), default=0)
@@ -119,10 +150,10 @@ class CachedAttention:
         q = (q_BHF * size**-0.5).view(num, num_kv_heads, -1, size)
         width = self._prefix_width
         scores = q.new_empty((*q.shape[:3], width + self._tail_width), dtype=torch.float32)
-        for group in self._groups:
-            keys = self._shared.keys[layer][group.slot, :, : group.length]
-            part = _by_head(q[group.low : group.high]) @ keys.transpose(1, 2)
-            scores[group.low : group.high, ..., : group.length] = _by_row(part, group.high - group.low)
+        for cohort in self._cohorts:
+            rows = slice(cohort.low, cohort.high)
+            part = cohort.laid_out(q[rows]) @ _slots(self._shared.keys[layer], cohort).transpose(1, 2)
+            scores[rows, ..., : cohort.length] = cohort.as_rows(part, q.shape[2])
         for run in self._lone_runs:
             scores[run.low : run.high, ..., : run.length] = _scores(q, self._shared.keys[layer], run)
         for run in self._runs:
@@ -138,10 +169,10 @@ class CachedAttention:
         for run in self._lone_runs:
             values = self._shared.values[layer][run.slot : run.slot + run.high - run.low, :, : run.length]
             out[run.low : run.high] += weights[run.low : run.high, ..., : run.length] @ values
-        for group in self._groups:
-            values = self._shared.values[layer][group.slot, :, : group.length]
-            part = _by_head(weights[group.low : group.high, ..., : group.length]) @ values
-            out[group.low : group.high] += _by_row(part, group.high - group.low)
+        for cohort in self._cohorts:
+            rows = slice(cohort.low, cohort.high)
+            part = cohort.laid_out(weights[rows, ..., : cohort.length]) @ _slots(self._shared.values[layer], cohort)
+            out[rows] += cohort.as_rows(part, q.shape[2])
         return out.view(num, heads, size)
 
     def _fill(self, layer: int, q_NHF: Tensor, segment: Segment, store: KvSlots, mask: Tensor) -> Tensor:
@@ -208,6 +239,38 @@ def _prefix_groups(decoding: Sequence[Segment]) -> tuple[list[_Stretch], list[_S
     return groups, _slot_runs(lone)
 
 
+def _neighbours(groups: Sequence[_Stretch]) -> Iterator[list[_Stretch]]:
+    """Groups whose rows and slots follow one another."""
+    run: list[_Stretch] = []
+    for group in groups:
+        if run and (group.slot, group.low) != (run[-1].slot + 1, run[-1].high):
+            yield run
+            run = []
+        run.append(group)
+    if run:
+        yield run
+
+
+def _cohort(groups: Sequence[_Stretch], device: torch.device) -> _Cohort:
+    low, sizes = groups[0].low, [group.high - group.low for group in groups]
+    most = max(sizes)
+    rows = places = None
+    if min(sizes) < most:
+        first = [group.low - low for group in groups]
+        table = [
+            [start + min(place, size - 1) for place in range(most)] for start, size in zip(first, sizes, strict=True)
+        ]
+        taken = [number * most + place for number, size in enumerate(sizes) for place in range(size)]
+        rows, places = torch.tensor(table, device=device).flatten(), torch.tensor(taken, device=device)
+    length = max(group.length for group in groups)
+    return _Cohort(low, groups[-1].high, groups[0].slot, len(groups), length, rows, places)
+
+
+def _slots(store_SKCF: Tensor, cohort: _Cohort) -> Tensor:
+    """Keys or values of a cohort's prefixes, ``[groups · K, length, F]``."""
+    return store_SKCF[cohort.slot : cohort.slot + cohort.num_groups, :, : cohort.length].flatten(0, 1)
+
+
 def _slot_runs(numbered: Iterable[tuple[int, Segment]]) -> list[_Stretch]:
     """Runs of rows that follow one another, as their slots do."""
     runs = []
@@ -223,14 +286,3 @@ def _causal_mask(segment: Segment, device: torch.device) -> Tensor:
     """``[n, prefix + end]``: a new token sees the prefix, the slot's past and the new tokens up to itself."""
     num, width = len(segment.tokens), segment.prefix_length + segment.end
     return torch.ones((num, width), dtype=torch.bool, device=device).tril(width - num)
-
-
-def _by_head(x_nKGF: Tensor) -> Tensor:
-    """``[n, K, G, x]`` → ``[K, n·G, x]``."""
-    num, num_kv_heads, group, size = x_nKGF.shape
-    return x_nKGF.transpose(0, 1).reshape(num_kv_heads, num * group, size)
-
-
-def _by_row(x: Tensor, num: int) -> Tensor:
-    """``[K, n·G, x]`` → ``[n, K, G, x]``."""
-    return x.view(x.shape[0], num, -1, x.shape[2]).transpose(0, 1)

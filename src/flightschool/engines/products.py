@@ -26,9 +26,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from flightschool.engines.transformer import Transformer
+    from collections.abc import Sequence
 
-__all__ = ["Direct", "InPlace", "Packed", "accumulate_in_place", "has_fast_products", "product", "serve_fast"]
+    from flightschool.engines.transformer import Linear, Transformer
+
+__all__ = [
+    "Direct",
+    "InPlace",
+    "Packed",
+    "PackedJoint",
+    "accumulate_in_place",
+    "has_fast_products",
+    "product",
+    "serve_fast",
+]
 
 _FAMILY = frozenset({"x86_64", "AMD64", "amd64"})
 _PACKED_ROWS = 32
@@ -88,6 +99,34 @@ class Packed:
         """What is packed cannot be copied."""
 
 
+class PackedJoint:
+    """Weights that multiply the same input, laid out as one: three small products take longer than one of their size.
+
+    Like ``Packed`` it does not multiply with what has changed since, nor where gradients are taken, and is not copied.
+
+    Args:
+        layers: all with a bias, or all without.
+    """
+
+    def __init__(self, layers: Sequence[Linear]) -> None:
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(
+            torch.cat([layer.weight.detach() for layer in layers]), _PACKED_ROWS
+        )
+        biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
+        self._bias = torch.cat(biases) if biases else None
+        self._widths = [layer.out_features for layer in layers]
+        self._state = _states_of(layers)
+
+    def __call__(self, x_NI: Tensor, layers: Sequence[Linear]) -> tuple[Tensor, ...] | None:
+        """Each layer's outcome; None where they must multiply by themselves."""
+        if torch.is_grad_enabled() or _states_of(layers) != self._state:
+            return None
+        return torch.split(_product(x_NI, self._packed, self._bias), self._widths, dim=-1)
+
+    def __deepcopy__(self, memo: object) -> None:
+        """What is packed cannot be copied."""
+
+
 class Direct:
     """A weight as it lies, whatever it is now."""
 
@@ -103,6 +142,11 @@ def _state_of(weight: Tensor) -> tuple[int, int]:
     return weight.data_ptr(), weight._version
 
 
+def _states_of(layers: Sequence[Linear]) -> list[tuple[int, int]]:
+    parameters = (parameter for layer in layers for parameter in (layer.weight, layer.bias) if parameter is not None)
+    return [_state_of(parameter) for parameter in parameters]
+
+
 @torch.inference_mode()
 def serve_fast(model: Transformer, *, packed: bool) -> None:
     """Have a model that only generates multiply by oneDNN; nothing happens where that is not possible.
@@ -113,12 +157,24 @@ def serve_fast(model: Transformer, *, packed: bool) -> None:
     """
     if not has_fast_products(model.output_weight) or model.output_weight.is_inference():
         return
+    joined: set[Linear] = set()
+    for owner in model.joint_layers():
+        owner.joint = None  # what was laid out before goes before its successor comes
+        layers = owner.joint_inputs()
+        if packed and all(_is_free(layer) for layer in layers):
+            owner.joint = PackedJoint(layers)
+            joined |= set(layers)
     for layer in model.linear_layers():
-        if layer.adapter is None or isinstance(layer.adapter, Packed | Direct):
-            layer.adapter = None  # what was laid out before goes before its successor comes
-            layer.adapter = Packed(layer.weight) if packed else Direct()
+        if _is_free(layer):
+            layer.adapter = None
+            layer.adapter = Packed(layer.weight) if packed and layer not in joined else Direct()
     model.output = None
     model.output = Packed(model.output_weight) if packed else Direct()
+
+
+def _is_free(layer: Linear) -> bool:
+    """Whether nobody else has put something in place of the layer's product."""
+    return layer.adapter is None or isinstance(layer.adapter, Packed | Direct)
 
 
 # ------------------------------------------------------------------------------------------------ training

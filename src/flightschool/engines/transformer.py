@@ -99,6 +99,14 @@ class Product(Protocol):
         ...
 
 
+class Joint(Protocol):
+    """Stands in for the products of several layers with the same input (see ``products``)."""
+
+    def __call__(self, x_NI: Tensor, layers: Sequence[Linear]) -> tuple[Tensor, ...] | None:
+        """``[N, I]`` → ``[N, O]`` of each layer; None: they shall multiply by themselves."""
+        ...
+
+
 class Lookup(Protocol):
     """Stands in for an embedding's own look-up (see ``products``)."""
 
@@ -137,8 +145,16 @@ class Embedding(nn.Embedding):
             super().reset_parameters()
 
 
+def _each(joint: Joint | None, layers: tuple[Linear, ...], x_NI: Tensor) -> tuple[Tensor, ...]:
+    """What each layer makes of the same input."""
+    made = None if joint is None else joint(x_NI, layers)
+    return tuple(layer(x_NI) for layer in layers) if made is None else made
+
+
 class SelfAttention(nn.Module):
     """Projections around the attention strategy."""
+
+    joint: Joint | None = None
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
@@ -154,11 +170,16 @@ class SelfAttention(nn.Module):
 
     def forward(self, x_ND: Tensor, cos_NF: Tensor, sin_NF: Tensor, attention: Attention) -> Tensor:
         """Attend: ``[N, D]`` in and out."""
-        q, k, v = (proj(x_ND).unflatten(-1, (-1, self._head)) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        made = _each(self.joint, self.joint_inputs(), x_ND)
+        q, k, v = (part.view(part.shape[0], -1, self._head) for part in made)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         out = attention(self._layer, _rotate(q, cos_NF, sin_NF), _rotate(k, cos_NF, sin_NF), v)
         return self.o_proj(out.flatten(-2))  # type: ignore[no-any-return]
+
+    def joint_inputs(self) -> tuple[Linear, ...]:
+        """Layers that multiply the same input."""
+        return self.q_proj, self.k_proj, self.v_proj
 
 
 def _rotate(x: Tensor, cos_NF: Tensor, sin_NF: Tensor) -> Tensor:
@@ -203,6 +224,8 @@ def gated_down(gate_NI: Tensor, up_NI: Tensor, weight_DI: Tensor) -> Tensor:
 class Mlp(nn.Module):
     """SwiGLU (Shazeer 2020)."""
 
+    joint: Joint | None = None
+
     def __init__(self, hidden: int, intermediate: int) -> None:
         super().__init__()
         self.gate_proj = Linear(hidden, intermediate, bias=False)
@@ -211,13 +234,17 @@ class Mlp(nn.Module):
 
     def forward(self, x_ND: Tensor) -> Tensor:
         """``[N, D]`` in and out."""
-        gate_NI, up_NI = self.gate_proj(x_ND), self.up_proj(x_ND)
+        gate_NI, up_NI = _each(self.joint, self.joint_inputs(), x_ND)
         if torch.is_grad_enabled():
             if self.down_proj.adapter is None:
                 return gated_down(gate_NI, up_NI, self.down_proj.weight)
             if isinstance(self.down_proj.adapter, InPlace):
                 return self.down_proj.adapter.gated_down(gate_NI, up_NI, self.down_proj.weight)
         return self.down_proj(F.silu(gate_NI) * up_NI)  # type: ignore[no-any-return]
+
+    def joint_inputs(self) -> tuple[Linear, ...]:
+        """Layers that multiply the same input."""
+        return self.gate_proj, self.up_proj
 
 
 class Block(nn.Module):
@@ -306,6 +333,10 @@ class Transformer(nn.Module):
     def linear_layers(self) -> list[Linear]:
         """The linear layers below the output head, in order."""
         return [module for module in self.model.modules() if isinstance(module, Linear)]
+
+    def joint_layers(self) -> list[SelfAttention | Mlp]:
+        """Modules with layers that multiply the same input."""
+        return [module for module in self.model.modules() if isinstance(module, SelfAttention | Mlp)]
 
     def initialise(self, seed: int, std: float = 0.02) -> Transformer:
         """Draw all matrices from a normal distribution, set norms to 1 and biases to 0; returns itself."""

@@ -47,6 +47,19 @@ def test_a_serving_model_says_the_same(model: Transformer, packed: bool) -> None
         plain = logits_of(model)
         serve_fast(model, packed=packed)
         torch.testing.assert_close(logits_of(model), plain, atol=1e-5, rtol=1e-5)
+    assert {owner.joint is not None for owner in model.joint_layers()} == {packed}
+
+
+def test_a_layer_that_somebody_else_multiplies_for_is_not_joined(model: Transformer) -> None:
+    owner = model.joint_layers()[0]
+    layer = owner.joint_inputs()[1]
+    layer.adapter = lambda x, weight, bias: torch.nn.functional.linear(x, weight * 2.0, bias)
+    with torch.no_grad():
+        plain = logits_of(model)
+        serve_fast(model, packed=True)
+        torch.testing.assert_close(logits_of(model), plain, atol=1e-5, rtol=1e-5)
+    assert owner.joint is None
+    assert all(other.joint is not None for other in model.joint_layers()[1:])
 
 
 def test_a_changed_weight_is_never_multiplied_as_it_was(model: Transformer, packed: bool) -> None:
