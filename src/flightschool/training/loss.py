@@ -229,7 +229,8 @@ class Scored:
 
 
 _RULED_OUT = -1e30
-"""Logit of a token outside the support: its probability is exactly 0, and 0 times its logarithm is 0 and not NaN."""
+"""Logit of a token outside the support: its probability is exactly 0, and 0 times it is 0 and not NaN."""
+_ROWS_AT_ONCE = 32
 
 
 @torch.no_grad()
@@ -254,5 +255,11 @@ def score_tokens(
     logprobs_M = log_MV.gather(1, chosen_M1).squeeze(1)
     normalisers_M = scaled_MV.gather(1, chosen_M1).squeeze(1) - logprobs_M
     probabilities_MV = log_MV.exp_()  # in place: fresh pages for numbers of a whole vocabulary cost more than they do
-    surprisals_M = normalisers_M - torch.linalg.vecdot(probabilities_MV, scaled_MV)
-    return Scored(logprobs_M, float(surprisals_M.sum()), probabilities_MV)
+    entropies_M = normalisers_M - _row_products(probabilities_MV, scaled_MV)
+    return Scored(logprobs_M, float(entropies_M.sum()), probabilities_MV)
+
+
+def _row_products(left_MV: Tensor, right_MV: Tensor) -> Tensor:
+    """Inner product of each row, some rows at a time: their products take memory that is at hand."""
+    parts = zip(torch.split(left_MV, _ROWS_AT_ONCE), torch.split(right_MV, _ROWS_AT_ONCE), strict=True)
+    return torch.cat([torch.linalg.vecdot(left, right) for left, right in parts])
