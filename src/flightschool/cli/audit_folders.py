@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,7 +123,6 @@ def _audit(
     paths: Sequence[str], care: Care, models: Readers | None, data: Path, space: Workspace | None, told: Told
 ) -> None:
     """All tasks, each told and kept as it is finished."""
-    from flightschool.audit.terminal.auditing import audit_folders
     from flightschool.audit.terminal.journal import Journal, journal_name
     from flightschool.environments.terminal import TaskPool
 
@@ -135,16 +135,9 @@ def _audit(
             told.add(audit if space is None or care.static else _keep(space, audit, fresh=care.fresh))
             bar.tick()
 
-        audit_folders(
+        _with_care(care, models, data)(
             pool,
-            images=data / "images",
             journal=Journal(file, care.mode, fresh=care.fresh),
-            static_only=care.static,
-            repeats=care.repeats,
-            however_slow=care.however_slow,
-            seed=care.seed,
-            readers=models,
-            build_network=care.build_network,
             readers_journal=None if models is None else Journal(file, f"{care.mode} {models.mode}"),
             on_audit=on_audit,
         )
@@ -162,11 +155,17 @@ def _keep(space: Workspace, audit: FolderAudit, *, fresh: bool) -> FolderAudit:
 
 
 def _audit_one(task: TerminalTask, care: Care, models: Readers | None, data: Path) -> FolderAudit:
+    made: list[FolderAudit] = []
+    _with_care(care, models, data)([task], on_audit=made.append)
+    return made[0]
+
+
+def _with_care(care: Care, models: Readers | None, data: Path) -> Callable[..., None]:
+    """``audit_folders`` as thorough as was asked for."""
     from flightschool.audit.terminal.auditing import audit_folders
 
-    made: list[FolderAudit] = []
-    audit_folders(
-        [task],
+    return partial(
+        audit_folders,
         images=data / "images",
         static_only=care.static,
         repeats=care.repeats,
@@ -174,9 +173,7 @@ def _audit_one(task: TerminalTask, care: Care, models: Readers | None, data: Pat
         seed=care.seed,
         readers=models,
         build_network=care.build_network,
-        on_audit=made.append,
     )
-    return made[0]
 
 
 def _check(path: str) -> None:

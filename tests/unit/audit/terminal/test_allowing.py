@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.audit.terminal.one_output import one_output
 
 from flightschool.audit.terminal.allowing import allowed_forms
-from flightschool.audit.terminal.outputs import Output
 
 
 def forms(data: str, kind: str, instruction: str) -> list[str]:
-    output = Output(
-        path="/app/out",
-        stage="",
-        data=data.encode(),
-        mode=0o644,
-        kind=kind,
-        language="",
-        before=None,
-        named=True,
-        graded=True,
-    )
-    return [text for text, _ in allowed_forms(output, instruction)]
+    return [text for text, _ in allowed_forms(one_output(data, kind), instruction)]
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.audit.terminal.one_output import one_output
 
 from flightschool.audit.terminal.in_view import InView
-from flightschool.audit.terminal.outputs import Output
 from flightschool.audit.terminal.path_forms import path_forms
 from flightschool.audit.terminal.rewriting import rewrites_of
 
@@ -16,21 +16,7 @@ def forms(
     instruction: str, text: str = "/app/data/x.txt\n", kind: str = "text", workdir: str = "/app"
 ) -> dict[str, bool]:
     view = InView(instruction=instruction, inputs={"/app/data/x.txt": "1\n", "/srv/y": "2\n"}, workdir=workdir)
-    return {text: bars for text, _, bars in path_forms(output(text, kind), view)}
-
-
-def output(text: str, kind: str) -> Output:
-    return Output(
-        path="/app/out",
-        stage="",
-        data=text.encode(),
-        mode=0o644,
-        kind=kind,
-        language="",
-        before=None,
-        named=True,
-        graded=True,
-    )
+    return {text: bars for text, _, bars in path_forms(one_output(text, kind), view)}
 
 
 @pytest.mark.parametrize(
@@ -81,6 +67,7 @@ def test_a_base_is_taken_from_the_words() -> None:
 def test_forms_of_paths_are_among_the_rewrites_of_an_output() -> None:
     view = InView(instruction="Any path is fine.", inputs={"/app/data/x.txt": ""}, workdir="/app")
     found = {
-        one.data.decode(): one.bars for one in rewrites_of(output("/app/data/x.txt\n", "text"), view.instruction, view)
+        one.data.decode(): one.bars
+        for one in rewrites_of(one_output("/app/data/x.txt\n", "text"), view.instruction, view)
     }
     assert found[RELATIVE]

@@ -7,25 +7,14 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.audit.terminal.one_output import one_output
 
-from flightschool.audit.terminal.outputs import Output
 from flightschool.audit.terminal.probes.random_values import random_value
 from flightschool.digest import derive_random
 
 
 def drawn(data: str, kind: str, instruction: str = "", seed: int = 0) -> str:
-    output = Output(
-        path="/app/out",
-        stage="",
-        data=data.encode(),
-        mode=0o644,
-        kind=kind,
-        language="",
-        before=None,
-        named=True,
-        graded=True,
-    )
-    return random_value(output, instruction, derive_random("t", seed)).decode()
+    return random_value(one_output(data, kind), instruction, derive_random("t", seed)).decode()
 
 
 @given(st.integers(0, 1000))

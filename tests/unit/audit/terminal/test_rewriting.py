@@ -5,27 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.unit.audit.terminal.one_output import one_output
 
-from flightschool.audit.terminal.outputs import Output, canonical
+from flightschool.audit.terminal.outputs import canonical
 from flightschool.audit.terminal.rewriting import Rewrite, rewrites_of
 
 
-def output(data: str, kind: str, path: str = "/app/out") -> Output:
-    return Output(
-        path=path,
-        stage="",
-        data=data.encode(),
-        mode=0o644,
-        kind=kind,
-        language="",
-        before=None,
-        named=True,
-        graded=True,
-    )
-
-
 def rewrites(data: str, kind: str, instruction: str) -> dict[str, Rewrite]:
-    return {one.what.removeprefix("/app/out: "): one for one in rewrites_of(output(data, kind), instruction)}
+    return {one.what.removeprefix("/app/out: "): one for one in rewrites_of(one_output(data, kind), instruction)}
 
 
 def test_forms_of_json_bar_and_mean_the_same() -> None:
@@ -66,10 +53,10 @@ def test_order_is_not_touched_where_the_instruction_speaks_of_it() -> None:
 
 
 def test_an_extra_file_bars_only_beside_and_not_in_a_folder_that_is_the_answer() -> None:
-    beside = [one for one in rewrites_of(output("1\n", "text"), "Write /app/out.") if one.extra]
+    beside = [one for one in rewrites_of(one_output("1\n", "text"), "Write /app/out.") if one.extra]
     assert [one.bars for one in beside] == [True]
     inside = [
-        one for one in rewrites_of(output("1\n", "text", "/app/parts/1"), "Split it into /app/parts.") if one.extra
+        one for one in rewrites_of(one_output("1\n", "text", "/app/parts/1"), "Split it into /app/parts.") if one.extra
     ]
     assert [one.bars for one in inside] == [False]
 
