@@ -138,7 +138,7 @@ class TrainingSettings(Settings):
     """The run ends early, with a reason, after this many groups in a row without a gradient."""
     checkpoint_every: int = Field(default=4, ge=1)
     """Steps between checkpoints."""
-    max_pack_tokens: int = Field(default=1536, ge=1)
+    max_pack_tokens: int = Field(default=1280, ge=1)
     """Tokens that go through the model at once; more members are split into several passes (bounds memory)."""
     num_threads: int = Field(default=1, ge=1)
     """Threads of each of the two stations."""
