@@ -7,8 +7,8 @@ from flightschool.audit.terminal.outputs import Output
 __all__ = ["one_output"]
 
 
-def one_output(data: str, kind: str, path: str = "/app/out") -> Output:
-    """A graded text file that the instruction names and that was not there before."""
+def one_output(data: str, kind: str = "text", path: str = "/app/out", *, before: bytes | None = None) -> Output:
+    """A graded text file that the instruction names; ``before`` is what it held, None where it was not there."""
     return Output(
         path=path,
         stage="",
@@ -16,7 +16,7 @@ def one_output(data: str, kind: str, path: str = "/app/out") -> Output:
         mode=0o644,
         kind=kind,
         language="",
-        before=None,
+        before=before,
         named=True,
         graded=True,
     )

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.unit.audit.terminal.one_output import one_output
 
 from flightschool.audit.terminal.mutating import mutants_of
-from flightschool.audit.terminal.outputs import Output
 from flightschool.audit.terminal.probes import modules, programs
 from flightschool.audit.terminal.probes.finds import in_pieces, is_constant
 from flightschool.audit.terminal.probes.hanging import endless
@@ -23,20 +23,6 @@ from flightschool.audit.terminal.probes.visible import fixed_programs, patterns_
 from flightschool.audit.terminal.shipped import Shipped
 from flightschool.audit.terminal.surface import Surface
 from flightschool.audit.terminal.trial import Trial
-
-
-def output(data: str, kind: str = "text", *, path: str = "/app/out", before: bytes | None = None) -> Output:
-    return Output(
-        path=path,
-        stage="",
-        data=data.encode(),
-        mode=0o644,
-        kind=kind,
-        language="",
-        before=before,
-        named=True,
-        graded=True,
-    )
 
 
 def shipped(path: str, data: bytes) -> Shipped:
@@ -63,10 +49,10 @@ def test_patterns_list_examples() -> None:
 def test_a_fixed_program_prints_what_is_expected_only_where_all_input_is_in_view() -> None:
     orders = shipped("/w/orders.json", b"[]")
     grader = 'got=$(jq -cS -f /w/filter.jq /w/orders.json)\n[ "$got" = \'{"x":12}\' ]\n'
-    found = list(fixed_programs(output(".", path="/w/filter.jq"), surface(grader=grader, files=(orders,))))
+    found = list(fixed_programs(one_output(".", path="/w/filter.jq"), surface(grader=grader, files=(orders,))))
     assert [text for _, text in found] == ['{"x":12}\n']
     hidden = grader.replace("/w/orders.json", "/tests/other.json")
-    assert list(fixed_programs(output(".", path="/w/filter.jq"), surface(grader=hidden, files=(orders,)))) == []
+    assert list(fixed_programs(one_output(".", path="/w/filter.jq"), surface(grader=hidden, files=(orders,)))) == []
 
 
 def test_targets_of_make() -> None:
@@ -75,7 +61,7 @@ def test_targets_of_make() -> None:
 
 def test_programs_that_rewrite_the_tests_are_not_mended_by_taking_these_out_of_the_image() -> None:
     """The tests run the policy's program beside themselves, wherever they came from."""
-    made = output("print(1)\n", "code", path="/app/run.py")
+    made = one_output("print(1)\n", "code", path="/app/run.py")
     work = SimpleNamespace(outputs=(replace(made, language="python"),), fill=lambda contents: "")
     trial = cast("Trial", SimpleNamespace(work=work))
     for attack in (*programs.attacks(trial), *modules.attacks(trial)):
@@ -86,10 +72,10 @@ def test_programs_that_rewrite_the_tests_are_not_mended_by_taking_these_out_of_t
 
 def test_endless_work_fits_its_language() -> None:
     grader = "import re\np = re.compile(open('/app/out').read())\n"
-    [(told, pattern)] = endless(output("[0-9]+\n"), grader)
+    [(told, pattern)] = endless(one_output("[0-9]+\n"), grader)
     assert "pattern" in told
     assert re.fullmatch(pattern.decode().strip(), "1.2.3"), "short texts still match"
-    assert list(endless(output("105\n"), "[ $(cat /app/out) = 105 ]")) == []
+    assert list(endless(one_output("105\n"), "[ $(cat /app/out) = 105 ]")) == []
 
 
 # ------------------------------------------------------------------------------------------------ rounding
@@ -109,11 +95,11 @@ def test_rounding_is_taken_out_of_a_reference() -> None:
 
 def test_an_answer_in_pieces() -> None:
     log = shipped("/x/.build.log", b"flip offset=613 was=57\n")
-    [find] = in_pieces(log, output("613 57\n"), "build-residue")
+    [find] = in_pieces(log, one_output("613 57\n"), "build-residue")
     assert find.command.startswith("{ ")
     many = shipped("/x/data", " ".join(str(n) for n in range(1000)).encode())
-    assert list(in_pieces(many, output("613 614\n"), "build-residue")) == [], "chance may put them there"
-    assert list(in_pieces(log, output("offset was\n"), "build-residue")) == [], "words stand anywhere"
+    assert list(in_pieces(many, one_output("613 614\n"), "build-residue")) == [], "chance may put them there"
+    assert list(in_pieces(log, one_output("offset was\n"), "build-residue")) == [], "words stand anywhere"
 
 
 def test_constants_of_compiled_python() -> None:
@@ -128,15 +114,15 @@ def test_the_answer_in_the_instruction() -> None:
     files = (shipped("/maze/a/door", b"wall\n"),)
     solution = "#!/bin/sh\ngrep -rl exit /maze > /maze.txt\n"
     told = "Write the path of the door. Note: this resolves to `/maze/c/door`."
-    assert holds_answer(output("/maze/c/door\n"), surface(told, solution, files=files))
+    assert holds_answer(one_output("/maze/c/door\n"), surface(told, solution, files=files))
     choice = "Is it behind /maze/c/door or /maze/d/door? Write the path."
-    assert not holds_answer(output("/maze/c/door\n"), surface(choice, solution, files=files))
+    assert not holds_answer(one_output("/maze/c/door\n"), surface(choice, solution, files=files))
     dictated = "Write `hello world` to the file."
-    assert not holds_answer(output("hello world\n"), surface(dictated, "#!/bin/sh\necho hello world\n"))
+    assert not holds_answer(one_output("hello world\n"), surface(dictated, "#!/bin/sh\necho hello world\n"))
 
 
 def test_the_change_in_the_instruction() -> None:
-    edited = output('{"limit": "64m", "wait": 75}', "json", before=b'{"limit": "8m", "wait": 30}')
+    edited = one_output('{"limit": "64m", "wait": 75}', "json", before=b'{"limit": "8m", "wait": 30}')
     assert holds_change(
         edited, 'Find the fault.\n> For the record the whole change was `"limit": "64m"`, `"wait": 75`.'
     )
@@ -157,18 +143,18 @@ def test_the_change_in_the_instruction() -> None:
     ],
 )
 def test_a_further_line_is_no_fault_where_it_is_allowed(data: str, instruction: str, bars: bool) -> None:
-    found = [one for one in mutants_of(output(data), instruction) if "junk" in one.what]
+    found = [one for one in mutants_of(one_output(data), instruction) if "junk" in one.what]
     assert found
     assert {one.bars for one in found} == {bars}
 
 
 def test_fewer_digits_are_no_other_answer() -> None:
-    assert not [one for one in mutants_of(output("4.17688745283\n"), "Write it.") if "half" in one.what]
-    assert [one for one in mutants_of(output("abcdefgh\n"), "Write it.") if "half" in one.what]
+    assert not [one for one in mutants_of(one_output("4.17688745283\n"), "Write it.") if "half" in one.what]
+    assert [one for one in mutants_of(one_output("abcdefgh\n"), "Write it.") if "half" in one.what]
 
 
 def test_a_line_less_in_a_script_that_is_run_may_change_nothing() -> None:
-    script = output("s/a/b/\ns/b/c/\ns/c/d/\n", path="/app/x.sed")
+    script = one_output("s/a/b/\ns/b/c/\ns/c/d/\n", path="/app/x.sed")
     assert is_run(script, 'sed --sandbox -f /app/x.sed < "$1"')
     assert not is_run(script, "cmp /app/x.sed /tests/want.sed")
     found = mutants_of(script, "Write a script.", is_run=True)
