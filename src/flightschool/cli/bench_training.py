@@ -74,6 +74,7 @@ def _tell(measured: TrainingBench) -> None:
         "trl_ratio_multi_async",
         "multi_share_of_bound",
         "trl_ratio_wall",
+        "trl_ratio_wall_async",
         "generation_share_of_limit",
         "training_share_of_peak",
         "async_share_of_bound",
@@ -92,7 +93,7 @@ def _tell(measured: TrainingBench) -> None:
     for name in names:
         value, target = getattr(measured, name), limits.get(name)
         shown = "not measured" if value is None else f"{value:.3f}"
-        if name == "trl_ratio_wall" and measured.trl_ratio_wall_is_lower_bound:
+        if name.startswith("trl_ratio_wall") and measured.trl_ratio_wall_is_lower_bound:
             shown = f"at least {shown}"
         held = "" if target is None else f"{target.relation} {target.limit:g}"
         verdict = "" if target is None else ("met" if target.met else "MISSED")

@@ -226,6 +226,7 @@ class Scored:
     entropy: float
     """Summed over the tokens."""
     probabilities_MV: Tensor
+    """Where the logits were, if these were in float32."""
 
 
 _RULED_OUT = -1e30
@@ -243,23 +244,24 @@ def score_tokens(
     gradient below stays right, since probabilities outside the support are 0.
 
     ``d logprob / d logits = (onehot − probabilities) / temperature``: returning the probabilities lets the caller
-    write that gradient itself and spares a second pass over ``[M, V]``.
+    write that gradient itself and spares a second pass over ``[M, V]``. They are written *over the logits*, some rows
+    at a time: what a few rows take stays in the cache, and fresh pages for ``[M, V]`` would cost more than the numbers.
     """
-    scaled_MV = logits_MV.float()
-    if bool((temperatures_M != 1.0).any()):  # a pass over the vocabulary that the usual temperature does not need
-        scaled_MV = scaled_MV / temperatures_M.unsqueeze(1)
-    if allowed_MV is not None:
-        scaled_MV = scaled_MV.masked_fill(~allowed_MV, _RULED_OUT)
-    log_MV = torch.log_softmax(scaled_MV, dim=1)
-    chosen_M1 = token_ids_M.unsqueeze(1)
-    logprobs_M = log_MV.gather(1, chosen_M1).squeeze(1)
-    normalisers_M = scaled_MV.gather(1, chosen_M1).squeeze(1) - logprobs_M
-    probabilities_MV = log_MV.exp_()  # in place: fresh pages for numbers of a whole vocabulary cost more than they do
-    entropies_M = normalisers_M - _row_products(probabilities_MV, scaled_MV)
+    probabilities_MV = logits_MV.float()
+    tempered = bool((temperatures_M != 1.0).any())
+    logprobs_M, entropies_M = (torch.empty_like(temperatures_M, dtype=torch.float32) for _ in range(2))
+    for start in range(0, probabilities_MV.shape[0], _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        scaled_rV = probabilities_MV[rows]
+        if tempered:
+            scaled_rV = scaled_rV / temperatures_M[rows].unsqueeze(1)
+        if allowed_MV is not None:
+            scaled_rV = scaled_rV.masked_fill(~allowed_MV[rows], _RULED_OUT)
+        log_rV = torch.log_softmax(scaled_rV, dim=1)
+        chosen_r1 = token_ids_M[rows].unsqueeze(1)
+        logprobs_M[rows] = log_rV.gather(1, chosen_r1).squeeze(1)
+        normalisers_r = scaled_rV.gather(1, chosen_r1).squeeze(1) - logprobs_M[rows]
+        exponentials_rV = log_rV.exp_()
+        entropies_M[rows] = normalisers_r - torch.linalg.vecdot(exponentials_rV, scaled_rV)
+        probabilities_MV[rows] = exponentials_rV
     return Scored(logprobs_M, float(entropies_M.sum()), probabilities_MV)
-
-
-def _row_products(left_MV: Tensor, right_MV: Tensor) -> Tensor:
-    """Inner product of each row, some rows at a time: their products take memory that is at hand."""
-    parts = zip(torch.split(left_MV, _ROWS_AT_ONCE), torch.split(right_MV, _ROWS_AT_ONCE), strict=True)
-    return torch.cat([torch.linalg.vecdot(left, right) for left, right in parts])

@@ -74,7 +74,7 @@ def test_scored_tokens_agree_with_torch() -> None:
     generator = torch.Generator().manual_seed(1)
     logits, temperatures = torch.randn(5, 11, generator=generator), torch.tensor([1.0, 0.5, 2.0, 1.0, 0.7])
     tokens = torch.tensor([0, 3, 10, 5, 5])
-    scored = score_tokens(logits, tokens, temperatures)
+    scored = score_tokens(logits.clone(), tokens, temperatures)
     expected = (logits / temperatures.unsqueeze(1)).log_softmax(1)
     torch.testing.assert_close(scored.logprobs_M, expected[torch.arange(5), tokens])
     assert scored.entropy == pytest.approx(-float((expected.exp() * expected).sum()), rel=1e-5)

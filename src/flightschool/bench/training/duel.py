@@ -69,14 +69,14 @@ class Race(Record, frozen=True, kw_only=True):
 
     goal: float
     ours: Side
-    """As the defaults have it: trainer and generation overlap, one thread each."""
-    ours_sync: Side
-    """One process of two threads, as the peer."""
+    """Synchronous, one process of two threads, as the peer."""
+    ours_async: Side
+    """Trainer and generation overlap, one thread each."""
     peer: Side | None = None
     ratio: float | None = None
     """The peer's wall time / ours."""
-    ratio_sync: float | None = None
-    """The peer's / ours where it is synchronous; None too where that flight did not reach the goal."""
+    ratio_async: float | None = None
+    """The peer's / ours where it is asynchronous; None too where that flight did not reach the goal."""
     is_lower_bound: bool = False
     """Whether the peer had not reached the goal when its time was over."""
     others: float
@@ -141,11 +141,11 @@ def race(work: Workload, scratch: Path, python: Path | None, *, most_ratio: floa
         InfrastructureError: ours did not reach the goal, or had reached it before any training.
     """
     goal = work.goal or 1.0
-    tell(f"to success {goal} on {work.kind}: ours, synchronous")
-    ours_sync, others_sync = fly_ours(msgspec.structs.replace(work, mode="sync"), scratch)
+    tell(f"to success {goal} on {work.kind}: ours, asynchronous")
+    ours_async, others_async = fly_ours(msgspec.structs.replace(work, mode="async"), scratch)
     tell(f"to success {goal} on {work.kind}: ours")
-    ours, others = fly_ours(msgspec.structs.replace(work, mode="async"), scratch)
-    others = max(others, others_sync)
+    ours, others = fly_ours(msgspec.structs.replace(work, mode="sync"), scratch)
+    others = max(others, others_async)
     took_s = ours.reached_s(goal)
     if not took_s:
         raise InfrastructureError(
@@ -155,20 +155,20 @@ def race(work: Workload, scratch: Path, python: Path | None, *, most_ratio: floa
             mend="measure with another model",
         )
     if python is None:
-        return Race(goal=goal, ours=ours, ours_sync=ours_sync, others=others)
+        return Race(goal=goal, ours=ours, ours_async=ours_async, others=others)
     limit_s = min(most_s, most_ratio * took_s)
     tell(f"to success {goal} on {work.kind}: the peer, for at most {limit_s:.0f} s (ours took {took_s:.0f} s)")
     peer, busy = fly_peer(msgspec.structs.replace(work, limit_s=limit_s), scratch, python)
     reached = peer.reached_s(goal)
     peer_s = peer.wall_s if reached is None else reached
-    took_sync_s = ours_sync.reached_s(goal)
+    took_async_s = ours_async.reached_s(goal)
     return Race(
         goal=goal,
         ours=ours,
-        ours_sync=ours_sync,
+        ours_async=ours_async,
         peer=peer,
         ratio=peer_s / took_s,
-        ratio_sync=peer_s / took_sync_s if took_sync_s else None,
+        ratio_async=peer_s / took_async_s if took_async_s else None,
         is_lower_bound=reached is None,
         others=max(others, busy),
     )
