@@ -17,7 +17,7 @@ the same id. They enter the environment's digest, so that an audit made before t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -30,7 +30,7 @@ from flightschool.protocols import Environment
 from flightschool.records import CheckKind, CheckSpec, CommandCheck, JudgeCheck, Record, Reference
 from flightschool.verification import CheckVerifier, parse_checks, rules_in, tools_in
 
-__all__ = ["Declaration", "DeclaredCheck", "DeclaredEnvironment", "load_declaration"]
+__all__ = ["Declaration", "DeclaredCheck", "DeclaredEnvironment", "load_declaration", "refuse_unknown_tools"]
 
 
 class DeclaredCheck(Record, frozen=True, kw_only=True):
@@ -143,7 +143,9 @@ class DeclaredEnvironment:
         self.permissions = inner.permissions
         self.open = inner.open
         _refuse_unknown_tasks(declaration, [task.id for task in inner.tasks()])
-        _refuse_unknown_tools(declaration, [*(spec.name for spec in inner.tools()), *later])
+        refuse_unknown_tools(
+            [row.check for row in declaration.checks], [*(spec.name for spec in inner.tools()), *later]
+        )
         for task_id in {task for row in declaration.checks for task in row.tasks} or {t.id for t in inner.tasks()[:1]}:
             _refuse_unusable(self.reference(task_id), task_id)
 
@@ -172,15 +174,19 @@ def _refuse_unknown_tasks(declaration: Declaration, known: Sequence[str]) -> Non
                 )
 
 
-def _refuse_unknown_tools(declaration: Declaration, known: Sequence[str]) -> None:
-    """A minefield on a tool that nobody has would never be stepped on, and a milestone never be reached."""
-    for row in declaration.checks:
-        for tool in tools_in(row.check.rule):
+def refuse_unknown_tools(checks: Iterable[CheckSpec], known: Sequence[str]) -> None:
+    """A minefield on a tool that nobody has would never be stepped on, and a milestone never be reached.
+
+    Raises:
+        ConfigError: a check is about a tool that is not known.
+    """
+    for check in checks:
+        for tool in tools_in(check.rule):
             if tool not in known:
                 near = difflib.get_close_matches(tool, known, n=3)
                 raise ConfigError(
                     f"there is no tool {tool!r}",
-                    where=f"check {row.check.id}",
+                    where=f"check {check.id}",
                     expected=f"one of {len(known)} tools",
                     mend=f"did you mean {' or '.join(map(repr, near))}?"
                     if near

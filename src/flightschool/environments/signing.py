@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from flightschool.digest import canonical_json
+from flightschool.environments.declared import refuse_unknown_tools
 from flightschool.environments.drafting import DraftCheck
 from flightschool.environments.registry import EnvironmentRecord, load_record, open_content, replace_content
 from flightschool.environments.traced import TracedContent, Waiting
@@ -70,6 +71,7 @@ def decide(
 
     Raises:
         InputError: no such draft, a decision that was made before, a sentence without a check, an empty reason.
+        ConfigError: the check is about a tool that the environment does not have.
     """
     drafts = load_drafts(store, environment)
     found = next((one for one in drafts if one.id == draft_id), None)
@@ -113,7 +115,9 @@ def _put_in(store: Store, record: EnvironmentRecord, draft: DraftCheck, check: C
         )
     content = msgspec.convert(json.loads(store.get_blob(record.content)), TracedContent)
     content = _with_check(content, draft, check)
-    replace_content(store, record, open_content(store, record, content), canonical_json(content))
+    opened = open_content(store, record, content)
+    refuse_unknown_tools([check], [tool.name for tool in opened.tools()])
+    replace_content(store, record, opened, canonical_json(content))
 
 
 def _with_check(content: TracedContent, draft: DraftCheck, check: CheckSpec) -> TracedContent:

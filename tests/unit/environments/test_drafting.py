@@ -20,7 +20,7 @@ from flightschool.environments import (
     save_drafts,
     save_environment,
 )
-from flightschool.errors import InputError
+from flightschool.errors import ConfigError, InputError
 from flightschool.records import CallCheck, CheckKind, JsonCheck
 from flightschool.store import Workspace
 from flightschool.verification import parse_checks
@@ -107,6 +107,15 @@ def test_a_draft_scores_nothing_until_it_is_signed(orders: Orders, tmp_path: Pat
             decide(space.store, "o", "statement-2", sign=True, by="bob", reason="yes")
         with pytest.raises(InputError, match="needs a reason"):
             decide(space.store, "o", "t2/state-orders-A2", sign=True, by="bob", reason=" ")
+        rows = {
+            "check": [
+                {"id": "no", "kind": "constraint", "rule": "minefields", "mines": [{"id": "m", "tool": "cancel_ordr"}]}
+            ]
+        }
+        (mined,) = parse_checks(rows, folder=tmp_path, where="edit.toml")
+        with pytest.raises(ConfigError, match="there is no tool 'cancel_ordr'"):
+            decide(space.store, "o", "statement-2", sign=True, by="bob", reason="yes", edited=mined)
+        assert load_environment("o", space).digest == after.digest
         # proposing again does not ask again about what was decided
         save_drafts(space.store, "o", draft_checks(before, traces.episodes, ("never cancel_order",)))
         status = {one.id: one.status for one in load_drafts(space.store, "o")}
