@@ -19,12 +19,15 @@ import torch
 from torch import Tensor
 
 from flightschool.engines.architecture import TransformerConfig
+from flightschool.engines.memory import trim
 
 __all__ = ["KvSlots", "Prefix", "PrefixPool", "Session", "common_length"]
 
 _BLOCK = 64  # capacity grows in multiples of this
 LEAST_COPIED = 16
 """Tokens that two prompts must have in common for one to wait for the other: it waits for a whole pass."""
+_MOST_IDLE = 8
+"""Prefixes that nobody uses and that are kept all the same, before memory is taken for more."""
 
 
 class KvSlots:
@@ -75,6 +78,7 @@ class KvSlots:
             for layer, old in enumerate(store):
                 store[layer] = self._grown(old, slots, capacity)
         self._capacity = capacity
+        trim()  # what was outgrown; it happens a dozen times in the life of an engine
 
     @torch.inference_mode()  # as the passes that made the tensors
     def copy(self, source: int, target: int, length: int) -> None:
@@ -115,7 +119,7 @@ class Prefix:
 
 
 class PrefixPool:
-    """Shared prefixes by their tokens; unused ones are dropped, least recently used first.
+    """Shared prefixes by their tokens; of unused ones a few are kept, the least recently used are dropped.
 
     Args:
         slots: storage of the prefixes, apart from that of the tails.
@@ -131,6 +135,8 @@ class PrefixPool:
             self._known.move_to_end(tokens)
             self._known[tokens].num_users += 1
             return self._known[tokens], True
+        if sum(known.num_users == 0 for known in self._known.values()) >= _MOST_IDLE:
+            self._drop_oldest()
         slot = self.slots.take()
         if slot is None:
             self._drop_oldest()
