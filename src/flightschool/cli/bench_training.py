@@ -79,6 +79,7 @@ def _tell(measured: TrainingBench) -> None:
         "training_share_of_peak",
         "async_share_of_bound",
         "async_over_two_threads",
+        "equal_final_reward",
         "trainer_idle",
         "waste",
         "length_bias",
@@ -92,7 +93,7 @@ def _tell(measured: TrainingBench) -> None:
     rows = []
     for name in names:
         value, target = getattr(measured, name), limits.get(name)
-        shown = "not measured" if value is None else f"{value:.3f}"
+        shown = "not measured" if value is None else str(value) if isinstance(value, bool) else f"{value:.3f}"
         if name.startswith("trl_ratio_wall") and measured.trl_ratio_wall_is_lower_bound:
             shown = f"at least {shown}"
         held = "" if target is None else f"{target.relation} {target.limit:g}"

@@ -17,12 +17,17 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 PROMISED = [
     "trl_ratio_tokens",
+    "trl_ratio_tokens_async",
     "trl_ratio_multi",
+    "trl_ratio_multi_async",
     "multi_share_of_bound",
     "trl_ratio_wall",
+    "trl_ratio_wall_async",
     "generation_share_of_limit",
     "training_share_of_peak",
     "async_share_of_bound",
+    "async_over_two_threads",
+    "equal_final_reward",
     "trainer_idle",
     "waste",
     "length_bias",
@@ -72,11 +77,12 @@ def test_overlapping_keeps_the_bound_and_drops_nothing() -> None:
     assert (found.waste, found.expired_token_share) == (0.0, 0.0)
     assert found.ess is not None
     assert 0.5 < found.ess <= 1.0 + 1e-6
+    assert found.equal_final_reward is None
+    assert "fewer than 40 groups" in found.reasons["equal_final_reward"]
     assert found.overlap is not None
     assert 1.0 <= found.overlap.bound <= 2.0
     assert {target.name for target in found.targets} == {
         "async_share_of_bound",
-        "equal_final_reward",
         "expired_token_share",
         "max_trained_staleness",
     }

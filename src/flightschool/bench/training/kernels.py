@@ -86,8 +86,9 @@ async def _generate(model: Path, limits: Limits) -> Generated:
             engine.release(request.session)
     await engine.aclose()
     seconds = min(times[1:])
-    cached = [GROUPS * PROMPT + BATCH * new for new in range(NEW)]
-    limit = limits.prefill_s(GROUPS * PROMPT) + sum(limits.decode_s(BATCH, num) for num in cached)
+    # The first token of each completion comes out of the pass that ends the prompts.
+    cached = [GROUPS * PROMPT + BATCH * new for new in range(1, NEW)]
+    limit = limits.prefill_s(GROUPS * (PROMPT - 1) + BATCH) + sum(limits.decode_s(BATCH, num) for num in cached)
     return Generated(seconds=seconds, limit_s=limit, tokens_per_s=BATCH * NEW / seconds, share_of_limit=limit / seconds)
 
 
