@@ -4,6 +4,7 @@ from flightschool.lineage.canaries import canaries_in, canary, suites_met
 from flightschool.lineage.copies import CopyKind, NearCopy, near_copies
 from flightschool.lineage.minhash import minhash, similarity
 from flightschool.lineage.overlap import Overlap, OverlapKind, overlap
+from flightschool.lineage.rules import ruled_apart
 from flightschool.lineage.signatures import KinCounts, Signature, count_kin, sign
 from flightschool.lineage.texts import Origin, Text, masked, normalised
 
@@ -24,6 +25,7 @@ __all__ = [
     "near_copies",
     "normalised",
     "overlap",
+    "ruled_apart",
     "sign",
     "similarity",
     "suites_met",

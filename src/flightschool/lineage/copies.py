@@ -9,7 +9,8 @@
 * ``minhash``: the sets of three-word runs have an estimated Jaccard similarity of ``ALIKE`` or more (A. Broder 1997):
   the same text with words put in or left out.
 
-Every item is looked for in every text of every origin, and a finding names the strongest kind for each pair. Paraphrase
+Texts under different house rules (``rules``) are no copies, whatever their wording. Every item is looked for in every
+text of every origin, and a finding names the strongest kind for each pair. Paraphrase
 is not found: for that people (or embeddings) must look.
 """
 
@@ -21,14 +22,12 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from flightschool.lineage.minhash import NUM_HASHES, minhash, similarity
+from flightschool.lineage.rules import COVERED, NGRAM, ruled_apart
 from flightschool.lineage.texts import Origin, Text, masked, normalised, pieces, words_of
 from flightschool.records import Record
 
 __all__ = ["ALIKE", "COVERED", "NGRAM", "CopyKind", "NearCopy", "near_copies"]
 
-NGRAM = 8
-"""Words of a run; shorter runs were found to accuse the innocent, 13 (a common choice) to miss short tasks."""
-COVERED = 0.5
 ALIKE = 0.7
 SHINGLE = 3
 FEWEST_WORDS = 5
@@ -70,7 +69,7 @@ def near_copies(items: Sequence[Text], training: Iterable[Text]) -> tuple[NearCo
 
     def add(one: int, other: int, kind: CopyKind, score: float) -> None:
         item, text = wanted[one], texts[other]
-        if (one, other) not in found and not _ruled_apart(item, text):  # kinds come strongest first
+        if (one, other) not in found and not ruled_apart(item.context, text.context):  # kinds come strongest first
             found[one, other] = NearCopy(
                 item=item.id, source=text.id, origin=text.origin, kind=kind, score=round(score, 4)
             )
@@ -89,10 +88,6 @@ def near_copies(items: Sequence[Text], training: Iterable[Text]) -> tuple[NearCo
     for one, other, score in _alike(words_I, words_T):
         add(one, other, CopyKind.MINHASH, score)
     return tuple(found[key] for key in sorted(found))
-
-
-def _ruled_apart(item: Text, text: Text) -> bool:
-    return bool(item.context and text.context) and masked(item.context) != masked(text.context)
 
 
 def _comparable(text: Text) -> list[str]:

@@ -12,8 +12,9 @@ Wording is compared by rapidfuzz's ``token_set_ratio``, which forgives order and
 merely *contains* the other: "close the order" in "close the order if the permit is valid, else decline". Those are
 different tasks, hence the rule that both have about as many distinct words. Very short instructions must agree wholly.
 And one instruction under two house rules ("buy the part", with and without "purchases need an approval") is two tasks:
-wording counts as one only if the guidance is alike as well. Guidance alone proves nothing, since many environments show
-the same long policy with every task.
+wording counts as one only if the guidance is alike as well (``rules``; near copies go by it too, else training
+would be refused on what a freeze left over). Guidance alone proves nothing, since many environments show the same long
+policy with every task.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from enum import StrEnum
 import msgspec
 
 from flightschool.digest import digest as content_digest
+from flightschool.lineage.rules import ruled_apart
 from flightschool.records import Record, Task
 
 __all__ = ["Overlap", "OverlapKind", "overlap"]
@@ -129,7 +131,9 @@ def _same_wording(a: Sequence[Task], b: Sequence[Task]) -> list[Overlap]:
         pair = (mine.task.family, yours.task.family)
         if pair[0] == pair[1] or (pair in best and best[pair].score >= score):
             continue
-        if _about_as_long(mine.instruction, yours.instruction) and _alike(mine.guidance, yours.guidance):
+        if _about_as_long(mine.instruction, yours.instruction) and not ruled_apart(
+            mine.task.guidance, yours.task.guidance
+        ):
             best[pair] = Overlap(
                 kind=OverlapKind.INSTRUCTION,
                 left=mine.task.id,
@@ -156,14 +160,6 @@ def _distinct(tasks: Sequence[Task]) -> list[_Text]:
         if text.instruction:
             seen.setdefault((task.family, text.instruction, text.guidance), text)
     return list(seen.values())
-
-
-def _alike(text: str, other: str) -> bool:
-    from rapidfuzz import fuzz
-
-    if text == other:
-        return True
-    return _about_as_long(text, other) and fuzz.token_set_ratio(text, other) >= NEAR_DUPLICATE_SCORE
 
 
 def _masked(instruction: str) -> str:

@@ -1,8 +1,9 @@
 """Keyed signatures: near copies of *sealed* items are found without their text, by who holds the key.
 
-For each item: HMAC-SHA-256 of its exact, normalised and masked form, of its ``NGRAM``-word runs (cut to 8 bytes), and
-a keyed MinHash. Without the key none of it can be matched against guessed texts. Comparing is done where the key is,
-and what comes back is counts alone: names would tell the training side which of its texts to reword.
+For each item: HMAC-SHA-256 of its exact, normalised and masked form, of its ``NGRAM``-word runs (cut to 8 bytes), a
+keyed MinHash, and runs and MinHash of the house rules that it stands under. Without the key none of it can be matched
+against guessed texts. Comparing is done where the key is, and what comes back is counts alone: names would tell the
+training side which of its texts to reword.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Sequence
 
-from flightschool.lineage.copies import ALIKE, COVERED, FEWEST_WORDS, NGRAM, SHINGLE, CopyKind
+from flightschool.lineage.copies import ALIKE, FEWEST_WORDS, SHINGLE, CopyKind
 from flightschool.lineage.minhash import minhash, similarity
+from flightschool.lineage.rules import COVERED, NGRAM, SAME_RULES, SignedRules, quoted, sign_rules
 from flightschool.lineage.texts import Text, masked, normalised, pieces, words_of
 from flightschool.records import Record
 
@@ -32,6 +34,9 @@ class Signature(Record, frozen=True, kw_only=True):
     minhash: tuple[int, ...]
     context: bytes = b""
     """Of the masked house rules; empty where none are known."""
+    rules: SignedRules | None = None
+    """The parts of the house rules; None where there are none, or in a signature made before they were kept: then rules
+    that differ may be the same rules in other words, so equal wording is kin all the same."""
 
 
 class KinCounts(Record, frozen=True, kw_only=True):
@@ -50,15 +55,16 @@ class KinCounts(Record, frozen=True, kw_only=True):
 
 def sign(text: str, key: bytes, context: str = "") -> Signature:
     """The signature of a text and the house rules it stands under (see ``Text.context``)."""
-    mac = _mac(key)
+    mac, hash_key = _mac(key), hashlib.sha256(key).digest()
     words = masked(text).split() if len(words_of(text)) >= FEWEST_WORDS else []
     return Signature(
         exact=mac(text.strip()),
         normalised=mac(normalised(text)),
         masked=mac(masked(text)),
         runs=tuple(sorted({mac(" ".join(run))[:_RUN_BYTES] for run in pieces(words, NGRAM)})),
-        minhash=minhash([" ".join(run) for run in pieces(words, SHINGLE)], hashlib.sha256(key).digest()),
+        minhash=minhash([" ".join(run) for run in pieces(words, SHINGLE)], hash_key),
         context=mac(masked(context)) if context else b"",
+        rules=sign_rules(context, hash_key, lambda run: mac(run)[:_RUN_BYTES]),
     )
 
 
@@ -71,8 +77,7 @@ def count_kin(signatures: Sequence[Signature], texts: Iterable[Text], key: bytes
         kinds = [
             kind
             for one, known in zip(signed, runs, strict=True)
-            if not (item.context and one.context and item.context != one.context)
-            if (kind := _kind(item, one, known)) is not None
+            if (kind := _kind(item, one, known)) is not None and not _ruled_apart(item, one, kind)
         ]
         if kinds:
             strongest = min(kinds, key=list(CopyKind).index)
@@ -93,6 +98,17 @@ def _kind(item: Signature, one: Signature, runs: frozenset[bytes]) -> CopyKind |
     if similarity(item.minhash, one.minhash) >= ALIKE:
         return CopyKind.MINHASH
     return None
+
+
+def _ruled_apart(item: Signature, one: Signature, kind: CopyKind) -> bool:
+    """As ``rules.ruled_apart``."""
+    if not item.context or not one.context or item.context == one.context:
+        return False
+    if item.rules is None or one.rules is None:
+        return kind not in (CopyKind.EXACT, CopyKind.NORMALISED)
+    if similarity(item.rules.words, one.rules.words) >= SAME_RULES:
+        return False
+    return not quoted(frozenset(item.rules.runs), frozenset(one.rules.runs))
 
 
 def _mac(key: bytes) -> Callable[[str], bytes]:

@@ -34,8 +34,7 @@ class Text(Record, frozen=True, kw_only=True):
     origin: Origin = Origin.TASK
     text: str
     context: str = ""
-    """House rules that the text stands under. One wording under two rules is two tasks: texts whose contexts are both
-    known and differ (numbers apart) are no copies."""
+    """House rules that the text stands under. One wording under two rules is two tasks: see ``rules.ruled_apart``."""
 
 
 def normalised(text: str) -> str:
