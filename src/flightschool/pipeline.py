@@ -75,7 +75,7 @@ def run_job(
     canaries = canary_tasks(store, environment, frozen, settings.canaries, tell)
     found = candidates(store, environment, frozen, settings.waiver, canaries)
     run = run_name(job, settings, environment, model)
-    require_unseen(space, environment, found.sound, run, tell)
+    require_unseen(space, environment, found.sound, run, tell, settings.uncompared)
     checkride = Checkride(store, frozen.suite, environment, reward, settings, tell)
 
     pilot = open_pilot(model, f"model:{model}", settings)

@@ -200,7 +200,7 @@ def _designed(
 ) -> SuiteDesign:
     """The design of what was frozen, kept."""
     from flightschool.cli.eval_folders import composition_of
-    from flightschool.evaluation import design_suite, save_design
+    from flightschool.evaluation import design_suite, save_design, save_texts
 
     left = open_environment(environment, space, folders=True)  # what is left is found again by the same words
     design = design_suite(
@@ -213,6 +213,7 @@ def _designed(
         **declared,
     )
     save_design(space.store, design, actor=actor())
+    save_texts(space.store, frozen.suite, left, actor=actor())
     return design
 
 

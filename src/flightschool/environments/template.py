@@ -59,6 +59,11 @@ trained = ["cancel"]              # strata to train, as `env show my-agent` list
 # reason = ""
 # tasks = []
 
+[uncompared]                      # who lets suites go uncompared whose texts or key cannot be had; logged and reported
+# name = ""
+# reason = ""
+# suites = []
+
 [canaries]                        # tasks that no honest policy can pass: mixed in, watched, never taught
 # tasks = []
 # reason = ""

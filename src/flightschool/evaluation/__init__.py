@@ -19,12 +19,14 @@ from flightschool.evaluation.exposure import Exposure, exposure
 from flightschool.evaluation.freezing import freeze
 from flightschool.evaluation.judging import Judged, judged, judges_of
 from flightschool.evaluation.keeping import keep_run, load_run, load_runs, logged_digest
+from flightschool.evaluation.kept_texts import frozen_tasks, load_texts, save_texts
 from flightschool.evaluation.kinship import (
     Ancestry,
     Kin,
     count_sealed_kin,
     kinship,
     refuse_kin,
+    refuse_measured,
     refuse_sealed_kin,
     suite_texts,
     task_texts,
@@ -127,6 +129,7 @@ __all__ = [
     "exposure",
     "finish_sealing",
     "freeze",
+    "frozen_tasks",
     "held_against",
     "judged",
     "judges_of",
@@ -142,12 +145,14 @@ __all__ = [
     "load_runs",
     "load_sealed",
     "load_suite",
+    "load_texts",
     "logged_digest",
     "num_looks",
     "on_anchors",
     "open_holdout",
     "read_deployment",
     "refuse_kin",
+    "refuse_measured",
     "refuse_sealed_kin",
     "regrade_run",
     "reliability",
@@ -157,6 +162,7 @@ __all__ = [
     "save_design",
     "save_frozen",
     "save_suite",
+    "save_texts",
     "seal_holdout",
     "suite_texts",
     "summarise",

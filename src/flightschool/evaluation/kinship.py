@@ -26,6 +26,7 @@ __all__ = [
     "count_sealed_kin",
     "kinship",
     "refuse_kin",
+    "refuse_measured",
     "refuse_sealed_kin",
     "suite_texts",
     "task_texts",
@@ -112,6 +113,26 @@ def refuse_kin(suite: Suite, items: Sequence[Text], ancestry: Ancestry) -> None:
         )
 
 
+def refuse_measured(suite: Suite, tasks: Sequence[Task], *, where: str) -> None:
+    """Refuse to train on a task that a suite (or listed holdout) holds, by digest: no environment is needed.
+
+    Raises:
+        GateError: names the tasks.
+    """
+    digests = set(suite.task_digests.values())
+    shared = [task.id for task in tasks if task.digest in digests]
+    if shared:
+        more = f" and {len(shared) - MOST_NAMED} more" if len(shared) > MOST_NAMED else ""
+        raise GateError(
+            f"{len(shared)} task(s) to train on are measured by suite {suite.name!r}: "
+            f"{', '.join(shared[:MOST_NAMED])}{more}",
+            where=where,
+            expected="tasks that no suite and no holdout holds",
+            mend="train on the pool that the freeze left over; a suite that a newer version replaced is out of use "
+            "(eval freeze --follows)",
+        )
+
+
 def count_sealed_kin(card: SealedHoldout, texts: Sequence[Text], ring: KeyRing, *, role: str) -> KinCounts:
     """How many sealed tasks have near copies among texts; asked of a separate process.
 
@@ -154,17 +175,13 @@ def count_sealed_kin(card: SealedHoldout, texts: Sequence[Text], ring: KeyRing, 
 def refuse_sealed_kin(card: SealedHoldout, ancestry: Ancestry, ring: KeyRing) -> str:
     """Refuse to train on what has kin among sealed tasks; returns what was compared, in words.
 
-    Where the key is not on this machine (a team keeps it with the evaluation role) nothing can be counted, and the
-    words say so.
-
     Raises:
-        GateError: some sealed tasks have kin. How many of which kind is told, which of them is not.
+        GateError: some sealed tasks have kin. How many of which kind is told, which of them is not. Or nothing can be
+            counted: the key is not here (a team keeps it with the evaluation role).
         InfrastructureError: the counting process did not answer.
     """
     if not ancestry.texts:
-        return f"{card.name}: no training texts to compare"
-    if not ring.has(card.key_id):
-        return f"{card.name}: NOT compared, its key is not on this machine; let role {card.role} run the check"
+        return "no training texts to compare"
     counts = count_sealed_kin(card, ancestry.texts, ring, role=card.role)
     if counts.total:
         kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(counts.by_kind.items()))
@@ -174,7 +191,7 @@ def refuse_sealed_kin(card: SealedHoldout, ancestry: Ancestry, ring: KeyRing) ->
             expected="training texts of which no sealed task is a near copy",
             mend="train on the pool that the freeze left over; which tasks these are is not told",
         )
-    return f"{card.name}: {counts.num_texts} training texts compared with {counts.num_items} sealed tasks, none is kin"
+    return f"{counts.num_texts} training texts compared with {counts.num_items} sealed tasks, none is kin"
 
 
 def answer(question: bytes) -> bytes:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from flightschool.audit import AuditIndex, audit_environment, open_journal, require_sound, save_audits
 from flightschool.errors import GateError, InputError
-from flightschool.evaluation import Frozen, design_suite, save_design, save_frozen
+from flightschool.evaluation import Frozen, design_suite, save_design, save_frozen, save_texts
 from flightschool.evaluation import freeze as take_freeze
 from flightschool.governance import known_error
 from flightschool.protocols import Environment, RewardComposition
@@ -87,6 +87,12 @@ def freeze(store: SqlStore, environment: Environment, table: SuiteTable, seed: i
     )
     save_frozen(store, frozen)
     save_design(store, design_suite(frozen.suite, environment))
+    for part in (
+        frozen.suite,
+        frozen.holdout,
+    ):  # listed here and not encrypted: its texts lie in the environment as well
+        if part is not None:
+            save_texts(store, part, environment)
     sealed = len(frozen.holdout.task_digests) if frozen.holdout else 0
     tell.note(f"{len(frozen.suite.task_digests)} tasks frozen, {sealed} sealed, {len(frozen.pool)} left to train on")
     return frozen

@@ -27,6 +27,7 @@ __all__ = [
     "ModelTable",
     "ScreeningTable",
     "SuiteTable",
+    "UncomparedTable",
     "WaiverTable",
 ]
 
@@ -128,6 +129,25 @@ class WaiverTable(Settings):
         return self
 
 
+class UncomparedTable(Settings):
+    """``[uncompared]``: who lets a training begin though some suites cannot be compared with it, and why.
+
+    It is logged and on every report. Only the comparison of texts is waived: a task that a suite holds never trains.
+    """
+
+    name: str = ""
+    """A person's."""
+    reason: str = ""
+    suites: tuple[str, ...] = ()
+    """Suites and holdouts whose texts cannot be had, or whose key is elsewhere."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> UncomparedTable:
+        if len({bool(self.name.strip()), bool(self.reason.strip()), bool(self.suites)}) > 1:
+            raise ValueError("suites that go uncompared with both a name and a reason")
+        return self
+
+
 class SuiteTable(Settings):
     """``[suite]``: what is frozen before anything trains."""
 
@@ -176,6 +196,7 @@ class JobSettings(Settings):
     screening: ScreeningTable = ScreeningTable()
     suite: SuiteTable = SuiteTable()
     waiver: WaiverTable = WaiverTable()
+    uncompared: UncomparedTable = UncomparedTable()
     canaries: CanariesTable = CanariesTable()
     imitation: ImitationSettings = ImitationSettings()
     training: TrainingSettings = TrainingSettings()

@@ -36,7 +36,8 @@ LEAST_TRAINING_S = 30.0
 
 def run_name(job: str, settings: JobSettings, environment: Environment, model: Path) -> str:
     """Name of the run that these settings make: the same job finds its run again, another one never takes it over."""
-    content = [settings.model_dump(mode="json"), environment.digest, str(model)]
+    # who answers for a suite that cannot be compared makes no other run
+    content = [settings.model_dump(mode="json", exclude={"uncompared"}), environment.digest, str(model)]
     return f"{job}-{digest(content).removeprefix('sha256:')[:LENGTH_OF_NAME]}"
 
 

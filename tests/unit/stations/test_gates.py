@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from flightschool.audit.trajectories import canaries_of, facts_of
 from flightschool.errors import GateError, InputError
+from flightschool.evaluation import load_texts, suite_texts
 from flightschool.governance import AuditLog, distinct, overrides
 from flightschool.records import AuditVerdict, Task
 from flightschool.rollouts import EpisodeRunner, NoopPolicy, OraclePolicy, Policy, PolicyEndpoint, run_attempts
@@ -213,3 +214,11 @@ def test_the_report_tells_how_often_canaries_were_passed(store: SqlStore) -> Non
     assert "0 passed (cheat rate 0.000 [0.000, 0." in told
     assert "none was attempted" in canary_note([], {canary.id})[0]
     assert canary_note(attempts, ()) == []
+
+
+def test_a_freeze_keeps_the_texts_of_suite_and_listed_holdout(store: SqlStore) -> None:
+    environment = copies()
+    frozen = freeze(store, environment, TABLE.model_copy(update={"holdout_fraction": 0.25}), 0, Quiet())
+    assert frozen.holdout is not None
+    for part in (frozen.suite, frozen.holdout):
+        assert load_texts(store, part) == suite_texts(part, environment)
