@@ -173,6 +173,7 @@ def fly(arm: str, seed: int, start: Path, folder: Path, options: argparse.Namesp
         source=PoolSource(pool, seed=seed),
         runner=EpisodeRunner(desk, composition_of(arm), run=f"{arm}-{seed}"),
         progress=note,
+        unaudited="an experiment on the shipped desk, with rewards that are made worse on purpose",
     )
     rows = measure(Path(result.model), desk, held_out, options)
     say(f"{arm}, seed {seed}: {_means([rows])}")

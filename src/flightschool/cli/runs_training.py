@@ -52,7 +52,10 @@ def show_training(folder: Path, waived: Sequence[Override], findings: Sequence[T
 
     files = RunFolder(folder)
     summary, steps, incidents = training_row(folder), _steps(folder), read_incidents(files.incidents)
+    started_with = _started_with(files.start)
     output.say(f"{summary['id']}: {summary['state']}, step {summary['step']}")
+    if started_with and started_with.get("unaudited"):
+        output.say(f"trained on unaudited tasks: “{started_with['unaudited']}”", style="yellow")
     columns = ("#step", "#success", "#reward", "#tokens", "#staleness")
     keys = ("step", "success", "reward_total", "completion_tokens", "staleness_mean")
     output.table("", columns, [[_short(step.get(key)) for key in keys] for step in steps])
@@ -64,7 +67,7 @@ def show_training(folder: Path, waived: Sequence[Override], findings: Sequence[T
         {
             "run": summary,
             "steps": steps,
-            "started_with": _started_with(files.start),
+            "started_with": started_with,
             "incidents": incidents,
             "overrides": waived,
             "scan": [finding_row(finding) for finding in findings],

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from flightschool.engines.settings import EngineSettings
-from flightschool.errors import ConfigError, InputError, NotFoundError
+from flightschool.errors import ConfigError, GateError, InputError, NotFoundError
 from flightschool.protocols import GroupSource
 from flightschool.records import Record
 from flightschool.training.algorithms import MilestonesOf, TurnQuality, milestone_quality
@@ -45,6 +45,8 @@ class RunStart(Record, frozen=True, kw_only=True):
     """``EngineSettings`` as JSON."""
     log_head: str = ""
     """Digest of the audit log's last entry when the run began: the log proves that the freeze came before."""
+    unaudited: str = ""
+    """Why it trains on tasks whose reward nobody audited; empty where a log stands for that."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,13 @@ def train(
     notes: TaskNotes | None = None,
     engine: EngineSettings | None = None,
     log_head: str = "",
+    unaudited: str = "",
 ) -> TrainResult:
     """Train a model in an environment, from step 0.
+
+    The gates (audit, freeze, screening, lineage) stand before this call, in ``flightschool.stations``: this room knows
+    neither verdicts nor suites. It demands that the caller says which way the tasks came: through gates whose log it
+    cites, or past them for a reason that is kept with the run.
 
     Args:
         settings: of the run.
@@ -84,12 +91,15 @@ def train(
         launch: starts the trainer process; the real trainer by default.
         notes: what training must know of tasks beside their attempts.
         engine: what samples; our own in this process by default.
-        log_head: digest of the audit log's last entry.
+        log_head: digest of the audit log's last entry, which the gates wrote before.
+        unaudited: why the tasks train without an audit, where there is no such log: a benchmark, a test of one's own.
 
     Raises:
+        GateError: neither ``log_head`` nor ``unaudited`` is given.
         InputError: the folder holds a run already, or the model cannot be used.
         InfrastructureError: trainer or engine died; go on with ``resume``.
     """
+    _require_declared(run_dir.name, log_head, unaudited)
     folder = RunFolder(run_dir)
     if folder.start.exists():
         raise InputError(
@@ -106,6 +116,7 @@ def train(
         settings=settings.model_dump_json(),
         engine=(engine or EngineSettings()).model_dump_json(),
         log_head=log_head,
+        unaudited=unaudited.strip(),
     )
     write_durably(folder.start, msgspec.json.encode(start))
     return _run_local(start, run_dir, source, runner, progress, note, launch, notes)
@@ -152,6 +163,17 @@ def read_run(run_dir: Path) -> RunStart:
         raise NotFoundError(
             f"no run in {run_dir.name!r}", where=str(run_dir), expected="a folder with run.json", mend="check the name"
         ) from None
+
+
+def _require_declared(run: str, log_head: str, unaudited: str) -> None:
+    """No reward trains before it was audited, unless somebody says why. Raises ``GateError``."""
+    if not log_head and not unaudited.strip():
+        raise GateError(
+            "nothing says that the tasks were audited",
+            where=f"train, run {run!r}",
+            expected="log_head, the head of the audit log that the gates wrote to; or unaudited, a reason",
+            mend='run flightschool train, whose gates audit; or pass unaudited="why": it is kept with the run',
+        )
 
 
 def check_combination(settings: TrainingSettings) -> None:

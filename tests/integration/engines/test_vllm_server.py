@@ -205,6 +205,7 @@ def test_a_live_run_trains_what_the_server_sampled(
         runner=BanditRunner(),
         progress=rows.append,
         engine=EngineSettings(kind="vllm", url=url),
+        unaudited="a test",
     )
     with capsys.disabled():
         for row in rows:

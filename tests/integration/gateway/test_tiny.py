@@ -98,7 +98,14 @@ def test_a_plain_script_is_trained_for_a_few_steps_by_configuration(tmp_path: Pa
     harness = make_harness(settings.harness)
     runner = EpisodeRunner(desk, OutcomeReward(settings.reward), run="run", harness=harness)
     start = get_model("tiny")
-    result = train(settings.training, model=start, run_dir=tmp_path / "run", source=PoolSource(tasks), runner=runner)
+    result = train(
+        settings.training,
+        model=start,
+        run_dir=tmp_path / "run",
+        source=PoolSource(tasks),
+        runner=runner,
+        unaudited="a test",
+    )
     assert result.manifest.step == 2
     before, after = (load_model(folder).model.state_dict() for folder in (start, Path(result.model)))
     assert any(not torch.equal(before[name], after[name]) for name in before)

@@ -57,7 +57,9 @@ def test_an_engine_that_dies_is_replaced(tiny_folder: Path, tmp_path: Path) -> N
     )
     tasks = [Task(id=f"t{i}", family=f"f{i}", stratum="s", instruction=f"go {i}", initial_state="") for i in range(3)]
     run_dir = tmp_path / "run"
-    result = train(settings, model=tiny_folder, run_dir=run_dir, source=PoolSource(tasks), runner=runner)
+    result = train(
+        settings, model=tiny_folder, run_dir=run_dir, source=PoolSource(tasks), runner=runner, unaudited="a test"
+    )
     assert (result.stopped, result.manifest.incarnation) == ("steps done", 0)  # no process was lost
     assert len(runner.engines) == 3
     assert [bool(engine.died) for engine in runner.engines[:2]] == [True, True]

@@ -146,6 +146,7 @@ def test_a_rank_that_is_killed_is_named_and_the_run_goes_on(tiny_folder: Path, t
         source=PoolSource(tasks),
         runner=BanditRunner(),
         progress=kill_once,
+        unaudited="a test",
     )
     assert killed
     assert result.stopped == "steps done"

@@ -57,6 +57,7 @@ def run(
         source=PoolSource(TASKS),
         runner=runner or BanditRunner(),
         progress=rows.append,
+        unaudited="a test",
     )
     return result, rows
 
@@ -213,6 +214,7 @@ def test_progress_towards_milestones_trains_single_turns_and_every_term_is_kept(
             source=PoolSource(TASKS),
             runner=WalkRunner(),
             notes=notes,
+            unaudited="a test",
         )
         made[name] = result.model_digest
     assert made["plain"] != made["shaped"]
@@ -244,6 +246,7 @@ def test_watched_groups_are_consumed_and_teach_nothing(tiny_folder: Path, tmp_pa
         source=PoolSource(TASKS),
         runner=BanditRunner(),
         notes=TaskNotes(untrained=frozenset({"t1"})),
+        unaudited="a test",
     )
     rows = read_credits(RunFolder(tmp_path / "run").credits)
     states = {row.task: row.state for row in rows}

@@ -52,5 +52,7 @@ def fly(run_dir: Path, arguments: dict[str, Any], launch: Launch) -> dict[str, A
     else:
         settings = TrainingSettings.model_validate({**SETTINGS, "num_steps": 10_000, **arguments.get("settings", {})})
         model = Path(arguments["model"])
-        result = train(settings, model=model, run_dir=run_dir, source=source, runner=runner, launch=launch)
+        result = train(
+            settings, model=model, run_dir=run_dir, source=source, runner=runner, launch=launch, unaudited="a test"
+        )
     return {"stopped": result.stopped, "incarnation": result.manifest.incarnation, "step": result.manifest.step}
