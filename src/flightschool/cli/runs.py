@@ -15,6 +15,7 @@ from flightschool.cli.runbook import ROLLOUT_KIND, RolloutRun, recorded_profile
 from flightschool.cli.runs_export import export
 from flightschool.cli.runs_training import (
     show_episode,
+    show_kept,
     show_step,
     show_training,
     tell_overrides,
@@ -68,6 +69,7 @@ def show(
     episode: str | None = typer.Option(
         None, "--episode", metavar="ID", help="Training: one episode, message by message."
     ),
+    kept: bool = typer.Option(False, "--kept", help="Training: batches whose loss or gradient was not finite."),
 ) -> None:
     """Show one run: its settings, and its attempts or steps; of a training also the episodes behind a step."""
     with workspace() as space:
@@ -76,16 +78,18 @@ def show(
         if (folder / "run.json").is_file():
             if episode is not None:
                 show_episode(folder, episode)
+            elif kept:
+                show_kept(folder)
             elif step is not None:
                 show_step(folder, step)
             else:
                 show_training(folder, waived, findings)
             return
-        if step is not None or episode is not None:
+        if step is not None or episode is not None or kept:
             raise InputError(
                 f"{run!r} is no training",
                 where="flightschool runs show",
-                expected="--step and --episode with a run of kind 'training'",
+                expected="--step, --episode and --kept with a run of kind 'training'",
                 mend="leave them out",
             )
         record = space.store.get(ROLLOUT_KIND, run, RolloutRun)

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from flightschool.records import Attempt, EpisodeGroup
     from flightschool.store import Workspace
 
-__all__ = ["show_episode", "show_step", "show_training", "tell_overrides", "training_folders", "training_row"]
+__all__ = [
+    "show_episode",
+    "show_kept",
+    "show_step",
+    "show_training",
+    "tell_overrides",
+    "training_folders",
+    "training_row",
+]
 
 LONGEST_MESSAGE = 600
 
@@ -113,6 +121,32 @@ def show_step(folder: Path, step: int) -> None:
         ],
     )
     output.finish({"run": folder.name, "step": step, "groups": wanted, "episodes": episodes})
+
+
+def show_kept(folder: Path) -> None:
+    """The batches that were skipped and kept, with what in them is not finite."""
+    from flightschool.training.folders import RunFolder
+    from flightschool.training.kept import kept_members, read_kept
+
+    batches = []
+    for batch in read_kept(RunFolder(folder).kept):
+        rows = kept_members(batch)
+        output.table(
+            f"skipped at step {batch.step}, incarnation {batch.incarnation}: {batch.name}",
+            ("episode", "not finite", "#advantage", "#tokens", "#least logprob", "#oldest step"),
+            [
+                (
+                    row.attempt,
+                    ", ".join(row.not_finite) or "nothing that was sampled or credited",
+                    *(_short(v) for v in (row.advantage, row.num_tokens, row.least_logprob, row.oldest_step)),
+                )
+                for row in rows
+            ],
+        )
+        batches.append({"name": batch.name, "incarnation": batch.incarnation, "step": batch.step, "members": rows})
+    if not batches:
+        output.say(f"{folder.name}: every step was finite, nothing was kept")
+    output.finish({"run": folder.name, "kept": batches})
 
 
 def show_episode(folder: Path, episode: str) -> None:

@@ -67,6 +67,11 @@ class RunFolder:
         return self.root / "model"
 
     @property
+    def kept(self) -> Path:
+        """Batches whose step was not finite (see ``kept``)."""
+        return self.root / "kept"
+
+    @property
     def incidents(self) -> Path:
         """What failed and was mended."""
         return self.root / "incidents.jsonl"

@@ -340,9 +340,9 @@ class Orchestrator:
         if self._counters.skipped >= _MAX_SKIPPED_STEPS:
             raise FlightschoolError(
                 f"{self._counters.skipped} steps were skipped: loss or gradient not finite",
-                where=str(self._folder.root / "kept"),
+                where=str(self._folder.kept),
                 expected="finite losses and gradients",
-                mend="inspect the kept batches; a lower learning rate is the usual mend",
+                mend=f"see flightschool runs show {self._folder.root.name} --kept; a lower learning rate usually helps",
             )
 
     # ------------------------------------------------------------------ end

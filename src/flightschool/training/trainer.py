@@ -32,6 +32,7 @@ from flightschool.rollouts.routes import routes_of
 from flightschool.training.algorithms import algorithm_of
 from flightschool.training.folders import BlobFolder, RunFolder, durable_folder
 from flightschool.training.head import PackTensors, head_losses, score_all
+from flightschool.training.kept import keep_batch
 from flightschool.training.loss import LossSums
 from flightschool.training.messages import Accumulated, Manifest, Stepped, StepStats, TrainerSpec, TrainGroup
 from flightschool.training.packing import Pack, pack_groups
@@ -301,10 +302,8 @@ class TorchTrainer:
         self._seconds = self._square_advantages = 0.0
 
     def _keep_batch(self) -> None:
-        folder = self._run_dir / "kept"
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"incarnation-{self._spec.incarnation}-step-{self.step_number:06d}-{time.time_ns()}.msgpack"
-        (folder / name).write_bytes(msgspec.msgpack.encode(self._groups))
+        folder = RunFolder(self._run_dir).kept
+        keep_batch(folder, self._groups, incarnation=self._spec.incarnation, step=self.step_number)
 
     # ------------------------------------------------------------------ durability
 

@@ -28,7 +28,7 @@ def call(tmp_path: Path, *, log_head: str = "", unaudited: str = "") -> None:
         model=tmp_path / "no-model",
         run_dir=tmp_path / "run",
         source=PoolSource([task]),
-        runner=NoRunner(),  # type: ignore[arg-type]
+        runner=NoRunner(),
         log_head=log_head,
         unaudited=unaudited,
     )

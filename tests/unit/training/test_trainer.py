@@ -13,7 +13,9 @@ from flightschool.engines import CausalAttention, Transformer, TransformerConfig
 from flightschool.errors import InfrastructureError, TokenContractError
 from flightschool.records import SpanKind, TokenSpan, VersionRun
 from flightschool.training.algorithms import ALGORITHMS, CORRECTIONS, KlTerm, LossShape
+from flightschool.training.folders import RunFolder
 from flightschool.training.head import PackTensors, head_losses
+from flightschool.training.kept import kept_members, read_kept
 from flightschool.training.loss import Members, policy_loss
 from flightschool.training.messages import Manifest, TrainerSpec, TrainGroup, TrainMember
 from flightschool.training.packing import pack_group
@@ -247,8 +249,9 @@ def test_a_step_that_is_not_finite_is_skipped_and_its_batch_kept(tiny_folder: Pa
     station.accumulate(group)
     assert station.step().version is None
     assert all(torch.equal(a, b) for a, b in zip(before, station.model.parameters(), strict=True))
-    (kept,) = (tmp_path / "kept").iterdir()
-    assert [g["id"] for g in msgspec.msgpack.decode(kept.read_bytes())] == ["g"]
+    (kept,) = read_kept(RunFolder(tmp_path).kept)
+    assert [made.id for made in kept.groups] == ["g"]
+    assert [row.not_finite for row in kept_members(kept)] == [("advantage",), ()]
     station.accumulate(random_group(size=2))
     assert station.step().version is not None
 

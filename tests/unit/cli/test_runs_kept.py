@@ -1,0 +1,44 @@
+"""``runs show RUN --kept``: what was skipped since it was not finite."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.training.test_kept import member
+
+from flightschool.store import Workspace
+from flightschool.training import RunStart
+from flightschool.training.folders import RunFolder
+from flightschool.training.kept import keep_batch
+from flightschool.training.messages import TrainGroup
+
+
+@pytest.fixture
+def folder(space: Path) -> RunFolder:
+    with Workspace.find(space) as opened:
+        made = RunFolder(opened.run_dir("job-1"))
+    made.root.mkdir(parents=True, exist_ok=True)
+    start = RunStart(run="job-1", model="m", settings="{}", unaudited="an experiment")
+    made.start.write_bytes(msgspec.json.encode(start))
+    return made
+
+
+def test_what_was_kept_is_listed_with_what_is_not_finite(folder: RunFolder, run: Any) -> None:
+    assert run("runs", "show", "job-1", "--kept", "--json").json["kept"] == []
+    group = TrainGroup(id="g", members=(member("g:0"), member("g:1", advantage=math.nan)))
+    keep_batch(folder.kept, [group], incarnation=0, step=7)
+    (batch,) = run("runs", "show", "job-1", "--kept", "--json").json["kept"]
+    assert (batch["step"], [row["attempt"] for row in batch["members"]]) == (7, ["g:1", "g:0"])
+    assert batch["members"][0]["not_finite"] == ["advantage"]
+    told = run("runs", "show", "job-1", "--kept").err
+    assert "skipped at step 7" in told
+    assert "advantage" in told
+
+
+def test_a_training_without_an_audit_says_so(folder: RunFolder, run: Any) -> None:
+    assert folder.start.is_file()
+    assert "trained on unaudited tasks: “an experiment”" in run("runs", "show", "job-1").err
