@@ -252,7 +252,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     logprobs_T: tuple[float, ...]
     versions: tuple[VersionRun, ...]
     kv_step: int
-    """Oldest weights step under anything that these tokens attended to."""
+    """Oldest weights step in the cache that the tokens of the newest weights here attended to (a bound)."""
     finish: str
     """``stop``, ``length`` or ``interrupted`` (then perhaps without any token: ask for the rest)."""
     support: str = "full"

@@ -562,7 +562,7 @@ class TokenSpan(Record, frozen=True, kw_only=True):
     versions: tuple[VersionRun, ...] = ()
     """Weights versions, run-length coded, covering exactly the tokens of a completion."""
     kv_step: int = 0
-    """Oldest weights step that the KV cache under this completion holds."""
+    """Oldest weights step in the KV cache under this completion's tokens of the newest weights (a bound)."""
     temperature: float = 1.0
     support: str = "full"
     """``full``, or ``grammar:`` with the digest of a grammar (its text stands in the attempt): log-probabilities are

@@ -6,8 +6,9 @@ is computed by each member. What is cached of a session is used again where the 
 is computed anew, since not every architecture can cut its state back.
 
 Who wakes whom. Each ``generate`` runs its own passes in the event loop's thread and lets the others in between two
-tokens; so weights change only between two tokens, as in the own engine. Whatever a pass raises kills the engine: its
-caches can no longer be trusted, and every other request notices before its next token.
+tokens; so weights change only between two tokens, as in the own engine. What a pass or its draw raises kills the engine: its
+caches or weights can no longer be trusted, and every other request notices before its next token. Only the dead end of
+a grammar fails its own request alone.
 """
 
 from __future__ import annotations
@@ -184,7 +185,8 @@ class HfEngine(EngineBase):
 
         Raises:
             InputError: the request can never be served, or its session is busy.
-            InfrastructureError: the engine died, or its weights' lineage ended while the session was under way.
+            InfrastructureError: the engine died (also of a NaN output), or its weights' lineage ended while the session
+                was under way.
         """
         self._validate(request, busy=request.session in self._jobs)
         drawn = request.token_ids_T[len(request.token_ids_T) - request.num_drawn :]
@@ -208,14 +210,14 @@ class HfEngine(EngineBase):
             self._refuse_orphan(request.session)
             if job.interrupted:
                 return self._generation(job, "interrupted")
+            mask = None if job.walk is None else job.walk.mask()  # a dead end: outside of what kills the engine
             try:
                 if self.between_steps is not None:
                     self.between_steps()
-                logits_1V = self._forward(job)
+                token = self._draw(job, self._forward(job), mask, rng.random())
             except Exception as error:
                 self._dead = f"the engine died: {type(error).__name__}: {error}"
                 raise InfrastructureError(self._dead, where="engine", mend="start a new engine") from error
-            token = self._draw(job, logits_1V, rng.random())
             stopped = token in request.stop_token_ids
             if stopped or len(job.logprobs) == room:
                 return self._generation(job, "stop" if stopped else "length")
@@ -231,9 +233,9 @@ class HfEngine(EngineBase):
         cache.tokens = list(job.tokens)
         return logits_1NV[:, -1].clone()  # drawing overwrites
 
-    def _draw(self, job: _Job, logits_1V: Tensor, uniform: float) -> int:
+    def _draw(self, job: _Job, logits_1V: Tensor, mask: Tensor | None, uniform: float) -> int:
         temperature = job.request.temperature
-        (kept,) = restrict(logits_1V, [temperature], [None if job.walk is None else job.walk.mask()])
+        (kept,) = restrict(logits_1V, [temperature], [mask])
         (token,), (logprob,) = sample(logits_1V, [temperature], [uniform])
         job.tokens.append(token)
         job.logprobs.append(logprob)

@@ -86,8 +86,16 @@ def continuation(request: GenerationRequest, piece: Generation) -> GenerationReq
 
 
 def joined(first: Generation, rest: Generation) -> Generation:
-    """An interrupted piece and its continuation as one completion; ``kv_step`` is that of the last tokens."""
+    """An interrupted piece and its continuation as one completion.
+
+    ``kv_step`` bounds the cache under the tokens of the newest weights. Where the second piece goes on with the weights
+    of the first, the older bound holds for the whole: a cache that was evicted in between is computed anew for the
+    continuation only, not for what was sampled before.
+    """
     runs = list(first.versions)
+    kv_steps = [part.kv_step for part in (first, rest) if part.token_ids_T] or [rest.kv_step]
+    if first.versions and rest.versions and first.versions[-1].step != rest.versions[0].step:
+        kv_steps = [rest.kv_step]  # all that is of the newest weights is in the continuation
     for run in rest.versions:
         if runs and runs[-1].step == run.step:
             runs[-1] = VersionRun(step=run.step, count=runs[-1].count + run.count)
@@ -97,7 +105,7 @@ def joined(first: Generation, rest: Generation) -> Generation:
         token_ids_T=first.token_ids_T + rest.token_ids_T,
         logprobs_T=first.logprobs_T + rest.logprobs_T,
         versions=tuple(runs),
-        kv_step=rest.kv_step if rest.token_ids_T else first.kv_step,
+        kv_step=min(kv_steps),
         finish=rest.finish,
         support=rest.support,
         log_kept_mass_T=first.log_kept_mass_T + rest.log_kept_mass_T,

@@ -12,11 +12,14 @@ distribution function: equal seeds and logits give equal tokens whatever else is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from flightschool.errors import InfrastructureError
 
 __all__ = ["restrict", "sample"]
 
@@ -35,6 +38,9 @@ def sample(
 
     Returns:
         Token ids and their log-probabilities, one a row.
+
+    Raises:
+        InfrastructureError: logits are NaN or infinite: the weights or the arithmetic broke, not the policy.
     """
     device = logits_MV.device
     weights_MV = logits_MV.float()
@@ -47,7 +53,15 @@ def sample(
         greedy = torch.tensor([temperature == 0 for temperature in temperatures_M], device=device)
         picks = torch.where(greedy, weights_MV.argmax(dim=-1), picks)
     chosen = weights_MV.gather(1, picks.unsqueeze(1)).squeeze(1).double()
-    return picks.tolist(), (chosen.log() - totals.log()).tolist()
+    logprobs = (chosen.log() - totals.log()).tolist()
+    if not all(map(math.isfinite, logprobs)):
+        raise InfrastructureError(
+            "the model's output is NaN or infinite",
+            where="sampling",
+            expected="finite logits",
+            mend="look at the weights that were published last; with bfloat16, try dtype = 'float32'",
+        )
+    return picks.tolist(), logprobs
 
 
 def restrict(logits_MV: Tensor, temperatures_M: Sequence[float], masks_M: Sequence[Tensor | None]) -> list[float]:
@@ -77,7 +91,8 @@ def _inverse_cdf(weights_MV: Tensor, uniforms_M: Tensor) -> tuple[Tensor, Tensor
 
     In two levels, for a running sum over a large vocabulary costs more than all else here: first over sums of blocks,
     then within the block. Shares are kept below the sums, and a sum must be *exceeded*, so a token of probability 0 is
-    never taken.
+    never taken. Among NaN nothing is found; places are then cut to the last one, so that the caller can look at the
+    sums: an index out of range would end a whole CUDA context.
     """
     size = weights_MV.shape[1]
     padded = F.pad(weights_MV, (0, -size % _BLOCK)) if size % _BLOCK else weights_MV
@@ -85,11 +100,12 @@ def _inverse_cdf(weights_MV: Tensor, uniforms_M: Tensor) -> tuple[Tensor, Tensor
     sums = blocks.sum(dim=-1).double().cumsum(dim=-1)
     totals = sums[:, -1]
     share = torch.minimum(uniforms_M * totals, _below(totals)).unsqueeze(1)
-    block = torch.searchsorted(sums, share, right=True)
+    block = torch.searchsorted(sums, share, right=True).clamp_max(sums.shape[1] - 1)
     before = torch.where(block > 0, sums.gather(1, (block - 1).clamp_min(0)), 0.0)
     inner = blocks.gather(1, block.unsqueeze(2).expand(-1, -1, _BLOCK)).squeeze(1).double().cumsum(dim=-1)
     rest = torch.minimum(share - before, _below(inner[:, -1:]))
-    return (block * _BLOCK + torch.searchsorted(inner, rest, right=True)).squeeze(1), totals
+    picks = block * _BLOCK + torch.searchsorted(inner, rest, right=True)
+    return picks.squeeze(1).clamp_max(size - 1), totals
 
 
 def _below(values: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ import msgspec
 
 from flightschool.engines.grammar_text import grammar_support
 from flightschool.engines.requests import check_generation, continuation, joined
-from flightschool.errors import InfrastructureError, InputError
+from flightschool.errors import InfrastructureError, InputError, TokenContractError
 from flightschool.protocols import Generation, GenerationRequest, TrainedEngine
 from flightschool.records import VersionRun, WeightsVersion
 
@@ -191,6 +191,17 @@ class EngineContract:
         assert (done.versions, done.kv_step) == ((VersionRun(step=1, count=8),), 1)
         _agree(bench, 1, PROMPT, done)
 
+    async def test_weights_that_are_not_numbers_end_as_infrastructure(self, bench: EngineBench) -> None:
+        """Whatever broke them, the policy did not: nothing is sampled of them at any temperature, nothing scores 0.
+
+        An engine in this process is dead then; one that is served is as dead as its server says it is.
+        """
+        broken = {name: tensor * math.nan for name, tensor in bench.state(1).items()}
+        await bench.engine.load_weights(bench_version(1), broken)
+        for temperature in (1.0, 0.0):
+            request = ask("s", temperature=temperature)
+            await _refused((InfrastructureError, TokenContractError), bench.engine.generate(request))
+
     async def test_weights_change_between_two_tokens_and_the_cache_is_recomputed(self, bench: EngineBench) -> None:
         """Each token says whose it is, and has the log-probability that those weights gave it."""
         done = await self._updated_on_the_way(bench, keep_cache=False)
@@ -349,9 +360,9 @@ async def _running(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _refused(kind: type[Exception], waited: Awaitable[object]) -> Exception:
+async def _refused(kind: type[Exception] | tuple[type[Exception], ...], waited: Awaitable[object]) -> Exception:
     try:
         await waited
     except kind as error:
         return error
-    raise AssertionError(f"{kind.__name__} was not raised")
+    raise AssertionError(f"{kind} was not raised")

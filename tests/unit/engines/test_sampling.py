@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightschool.engines.sampling import sample
+from flightschool.errors import InfrastructureError
 
 
 @settings(max_examples=50, deadline=None)
@@ -47,3 +48,14 @@ def test_rows_have_their_own_temperature() -> None:
     assert tokens == [2, 2, 2]
     at_one, at_two = logits[0].log_softmax(-1)[2].item(), (logits[0] / 2).log_softmax(-1)[2].item()
     assert logprobs == pytest.approx([at_one, at_one, at_two], abs=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_logits_that_are_not_numbers_are_no_fault_of_the_policy(temperature: float, value: float) -> None:
+    """Also if a single one of them is: nothing is drawn, and no index runs out of range on the way."""
+    for broken in (slice(None), slice(3, 4)):
+        logits = torch.zeros(2, 700)
+        logits[1, broken] = value
+        with pytest.raises(InfrastructureError, match="NaN or infinite"):
+            sample(logits, [temperature] * 2, [0.5] * 2)
