@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flightschool.engines.config_values import ConfigTable
 from flightschool.errors import ModelFolderError
 from flightschool.records import Record
 
@@ -76,46 +77,42 @@ class TransformerConfig(Record, frozen=True, kw_only=True):
 
         Raises:
             ModelFolderError: the architecture, or an option of it, is none that this engine runs.
+            ConfigValueError: a value is missing, of the wrong type, or impossible beside the others.
         """
         kind = str(table.get("model_type", ""))
         if kind not in _ARCHITECTURES:
             known = ", ".join(_ARCHITECTURES)
             raise ModelFolderError(f"unsupported model type {kind!r}", where=where, expected=known, mend=_MEND)
-        _refuse_options(table, where)
-        try:
-            return cls._read(kind, table, where)
-        except KeyError as error:
-            raise ModelFolderError(
-                f"{error.args[0]!r} is missing", where=where, expected="a complete configuration", mend=_MEND
-            ) from None
+        values = ConfigTable(table, where)
+        _refuse_options(table, values)
+        return cls._read(kind, values)
 
     @classmethod
-    def _read(cls, kind: str, table: Mapping[str, Any], where: str) -> TransformerConfig:
-        heads = int(table["num_attention_heads"])
-        rope = {**(table.get("rope_scaling") or {}), **(table.get("rope_parameters") or {})}
-        bias = bool(table.get("attention_bias", kind == "qwen2"))
-        experts = _read_experts(table, where) if kind == "glm4_moe" else {}
-        eos = table.get("eos_token_id")
+    def _read(cls, kind: str, values: ConfigTable) -> TransformerConfig:
+        rope = ConfigTable({**values.inner("rope_scaling"), **values.inner("rope_parameters")}, values.where, "rope: ")
+        bias = values.flag("attention_bias", kind == "qwen2")
+        experts = _read_experts(values) if kind == "glm4_moe" else {}
+        num_heads, num_kv_heads, head_dim = _read_heads(values)
         return cls(
             model_type=kind,
-            vocab=int(table["vocab_size"]),
-            hidden=int(table["hidden_size"]),
-            intermediate=int(table["intermediate_size"]),
-            num_layers=int(table["num_hidden_layers"]),
-            num_heads=heads,
-            num_kv_heads=int(table.get("num_key_value_heads") or heads),
-            head_dim=int(table.get("head_dim") or int(table["hidden_size"]) // heads),
-            rope_theta=float(rope.get("rope_theta") or table.get("rope_theta") or 10000.0),
-            rope_scaling=_read_scaling(rope, where),
-            rms_eps=float(table.get("rms_norm_eps", 1e-6)),
-            tied_embeddings=bool(table.get("tie_word_embeddings", False)),
+            vocab=values.size("vocab_size"),
+            hidden=values.size("hidden_size"),
+            intermediate=values.size("intermediate_size"),
+            num_layers=values.size("num_hidden_layers"),
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            rope_theta=rope.number("rope_theta", values.number("rope_theta", 10000.0)),
+            rope_scaling=_read_scaling(rope),
+            rms_eps=values.number("rms_norm_eps", 1e-6),
+            tied_embeddings=values.flag("tie_word_embeddings"),
             attention_bias=bias,
             output_bias=bias and kind not in {"qwen2", "glm4_moe"},
-            qk_norm=bool(table.get("use_qk_norm")) if kind == "glm4_moe" else kind == "qwen3",
-            rotary_share=float(_rotary_share(table)),
-            max_context=int(table.get("max_position_embeddings", 2048)),
-            bos_token_id=table.get("bos_token_id"),
-            eos_token_ids=() if eos is None else tuple(eos) if isinstance(eos, list) else (int(eos),),
+            qk_norm=values.flag("use_qk_norm") if kind == "glm4_moe" else kind == "qwen3",
+            rotary_share=_rotary_share(values),
+            max_context=values.size("max_position_embeddings", 2048),
+            bos_token_id=next(iter(values.token_ids("bos_token_id")), None),
+            eos_token_ids=values.token_ids("eos_token_id"),
             **experts,
         )
 
@@ -176,51 +173,70 @@ class TransformerConfig(Record, frozen=True, kw_only=True):
         }
 
 
-def _refuse_options(table: Mapping[str, Any], where: str) -> None:
+def _refuse_options(table: Mapping[str, Any], values: ConfigTable) -> None:
     """Options that would change the mathematics must not be overlooked."""
     wrong = {
-        "hidden_act": table.get("hidden_act", "silu") not in {"silu", "swish"},
-        "mlp_bias": bool(table.get("mlp_bias")),
-        "use_sliding_window": bool(table.get("use_sliding_window")),
-        "partial_rotary_factor": _rotary_share(table) != 1.0 and table.get("model_type") != "glm4_moe",
+        "hidden_act": values.text("hidden_act", "silu") not in {"silu", "swish"},
+        "mlp_bias": values.flag("mlp_bias"),
+        "use_sliding_window": values.flag("use_sliding_window"),
+        "partial_rotary_factor": _rotary_share(values) != 1.0 and table.get("model_type") != "glm4_moe",
         "quantization_config": bool(table.get("quantization_config")),
     }
     for name, refused in wrong.items():
         if refused:
             found = f" = {table[name]!r}" if name in table else ""
-            raise ModelFolderError(f"{name}{found} is not supported", where=where, expected=f"no {name}", mend=_MEND)
+            raise ModelFolderError(
+                f"{name}{found} is not supported", where=values.where, expected=f"no {name}", mend=_MEND
+            )
 
 
-def _rotary_share(table: Mapping[str, Any]) -> float:
-    nested = table.get("rope_parameters") or {}
-    return float(nested.get("partial_rotary_factor") or table.get("partial_rotary_factor") or 1.0)
+def _read_heads(values: ConfigTable) -> tuple[int, int, int]:
+    """Heads, key and value heads, size of a head."""
+    hidden, num_heads = values.size("hidden_size"), values.size("num_attention_heads")
+    num_kv_heads = values.size("num_key_value_heads", num_heads)
+    if num_heads % num_kv_heads:
+        raise values.wrong("num_key_value_heads", f"a divisor of num_attention_heads = {num_heads}")
+    head_dim = values.size("head_dim", hidden // num_heads or 1)
+    if head_dim % 2:
+        raise values.wrong("head_dim", f"an even number, as pairs are rotated; here {head_dim}")
+    return num_heads, num_kv_heads, head_dim
 
 
-def _read_experts(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    if int(table.get("n_group") or 1) != 1 or int(table.get("topk_group") or 1) != 1:
-        raise ModelFolderError("experts in groups are not supported", where=where, expected="n_group = 1", mend=_MEND)
+def _rotary_share(values: ConfigTable) -> float:
+    nested = ConfigTable(values.inner("rope_parameters"), values.where, "rope_parameters: ")
+    return nested.number("partial_rotary_factor", values.number("partial_rotary_factor", 1.0))
+
+
+def _read_experts(values: ConfigTable) -> dict[str, Any]:
+    if values.size("n_group", 1) != 1 or values.size("topk_group", 1) != 1:
+        raise ModelFolderError(
+            "experts in groups are not supported", where=values.where, expected="n_group = 1", mend=_MEND
+        )
+    num_experts, chosen = values.size("n_routed_experts"), values.size("num_experts_per_tok")
+    if chosen > num_experts:
+        raise values.wrong("num_experts_per_tok", f"at most n_routed_experts = {num_experts}")
     return {
-        "num_experts": int(table["n_routed_experts"]),
-        "experts_per_token": int(table["num_experts_per_tok"]),
-        "expert_intermediate": int(table["moe_intermediate_size"]),
-        "num_shared_experts": int(table.get("n_shared_experts") or 0),
-        "num_dense_layers": int(table.get("first_k_dense_replace") or 0),
-        "routed_scaling": float(table.get("routed_scaling_factor") or 1.0),
-        "normalised_routing": bool(table.get("norm_topk_prob", True)),
+        "num_experts": num_experts,
+        "experts_per_token": chosen,
+        "expert_intermediate": values.size("moe_intermediate_size"),
+        "num_shared_experts": values.size("n_shared_experts", 0, least=0),
+        "num_dense_layers": values.size("first_k_dense_replace", 0, least=0),
+        "routed_scaling": values.number("routed_scaling_factor", 1.0),
+        "normalised_routing": values.flag("norm_topk_prob", True),
     }
 
 
-def _read_scaling(rope: Mapping[str, Any], where: str) -> RopeScaling | None:
-    kind = rope.get("rope_type", rope.get("type", "default"))
+def _read_scaling(rope: ConfigTable) -> RopeScaling | None:
+    kind = rope.text("rope_type", rope.text("type", "default"))
     if kind == "default":
         return None
     if kind != "llama3":
         raise ModelFolderError(
-            f"rope scaling {kind!r} is not supported", where=where, expected="default or llama3", mend=_MEND
+            f"rope scaling {kind!r} is not supported", where=rope.where, expected="default or llama3", mend=_MEND
         )
     return RopeScaling(
-        factor=float(rope["factor"]),
-        low=float(rope["low_freq_factor"]),
-        high=float(rope["high_freq_factor"]),
-        original_context=int(rope["original_max_position_embeddings"]),
+        factor=rope.number("factor"),
+        low=rope.number("low_freq_factor"),
+        high=rope.number("high_freq_factor"),
+        original_context=rope.size("original_max_position_embeddings"),
     )

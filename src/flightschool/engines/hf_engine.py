@@ -6,9 +6,9 @@ is computed by each member. What is cached of a session is used again where the 
 is computed anew, since not every architecture can cut its state back.
 
 Who wakes whom. Each ``generate`` runs its own passes in the event loop's thread and lets the others in between two
-tokens; so weights change only between two tokens, as in the own engine. What a pass or its draw raises kills the engine: its
-caches or weights can no longer be trusted, and every other request notices before its next token. Only the dead end of
-a grammar fails its own request alone.
+tokens; so weights change only between two tokens, as in the own engine. Whatever a pass or its draw raises kills the
+engine: its caches or weights can no longer be trusted, and every other request notices before its next token. Only
+the dead end of a grammar fails its own request alone.
 """
 
 from __future__ import annotations
@@ -89,9 +89,10 @@ def load_hf_model(
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, local_files_only=True, trust_remote_code=False
         )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except Exception as error:  # whatever kind its libraries raise, it is about the folder
+        told = " ".join(line.strip() for line in str(error).strip().splitlines()[:2])
         raise ModelFolderError(
-            f"transformers cannot load this folder: {str(error).strip().splitlines()[0]}",
+            f"transformers cannot load this folder: {told or type(error).__name__}",
             where=str(folder),
             expected="a causal language model that the installed transformers knows",
             mend="update transformers, or save the model again with save_pretrained",

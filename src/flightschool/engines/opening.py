@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from flightschool.engines.config_values import ConfigTable, ConfigValueError
 from flightschool.engines.served import FolderExporter, ServedEngine, SglangWire, VllmWire, Wire
 from flightschool.engines.settings import EngineSettings
 from flightschool.engines.tokenizer import ChatTokenizer
@@ -56,13 +57,15 @@ def local_kind(folder: Path) -> Literal["torch", "hf"]:
     """Which engine in this process runs a folder: our own where it knows the architecture, else the generic one.
 
     Raises:
-        ModelFolderError: the configuration cannot be read.
+        ModelFolderError: the configuration cannot be read, or holds values that no engine could use.
     """
     from flightschool.engines.architecture import TransformerConfig
 
     table = _config(folder)
     try:
         TransformerConfig.from_hf(table, where=str(folder / "config.json"))
+    except ConfigValueError:
+        raise
     except ModelFolderError:
         return "hf"
     return "torch"
@@ -179,17 +182,9 @@ def _key(settings: EngineSettings) -> str:
 
 def _sizes(folder: Path) -> tuple[int, int]:
     """Rows of the model's output and its longest sequence, as its configuration says."""
-    table = _config(folder)
-    text = table.get("text_config") or table
-    vocab = text.get("vocab_size")
-    if not isinstance(vocab, int):
-        raise ModelFolderError(
-            "config.json names no vocab_size",
-            where=str(folder),
-            expected="the configuration of a language model",
-            mend="copy the model's config.json into the folder",
-        )
-    return vocab, int(text.get("max_position_embeddings") or 2048)
+    where, table = str(folder / "config.json"), _config(folder)
+    text = ConfigTable(ConfigTable(table, where).inner("text_config") or table, where)
+    return text.size("vocab_size"), text.size("max_position_embeddings", 2048)
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -97,3 +97,12 @@ def test_folders_that_transformers_cannot_load_are_named(mixture: Path, tmp_path
     (folder / "config.json").write_text(json.dumps(table | {"model_type": "made_up"}))
     with pytest.raises(ModelFolderError, match="transformers cannot load this folder"):
         load_hf_model(folder)
+
+
+@pytest.mark.parametrize("changes", [{"hidden_size": "abc"}, {"rope_parameters": "linear"}, {"eos_token_id": "x"}])
+def test_a_configuration_that_transformers_cannot_read_is_one_error(tmp_path: Path, changes: dict[str, str]) -> None:
+    folder = Path(shutil.copytree(get_model("tiny"), tmp_path / "model"))
+    table = json.loads((folder / "config.json").read_text()) | {"model_type": "mistral"} | changes
+    (folder / "config.json").write_text(json.dumps(table))
+    with pytest.raises(ModelFolderError, match=f"cannot load this folder: .*'{next(iter(changes))}'"):
+        load_hf_model(folder)

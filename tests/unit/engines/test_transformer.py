@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightschool.engines.architecture import RopeScaling, TransformerConfig
+from flightschool.engines.opening import local_kind
 from flightschool.engines.transformer import CausalAttention, Transformer, _inverse_frequencies
 from flightschool.errors import InputError, ModelFolderError
 
@@ -128,3 +131,51 @@ def test_a_missing_key_is_named(make_config: Callable[..., TransformerConfig]) -
     del table["num_hidden_layers"]
     with pytest.raises(ModelFolderError, match="'num_hidden_layers' is missing"):
         TransformerConfig.from_hf(table)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("hidden_size", "abc", "whole number of 1 or more"),
+        ("hidden_size", None, "a value"),
+        ("hidden_size", 32.0, "whole number"),
+        ("num_hidden_layers", True, "whole number"),
+        ("num_attention_heads", 0, "whole number of 1 or more"),
+        ("num_key_value_heads", 3, "divisor of num_attention_heads = 4"),
+        ("head_dim", 7, "even number"),
+        ("eos_token_id", "x", "token id"),
+        ("eos_token_id", [2, "a"], "token id"),
+        ("eos_token_id", -1, "token id"),
+        ("bos_token_id", "x", "token id"),
+        ("rope_scaling", "linear", "an object"),
+        ("rope_parameters", {"rope_theta": "1e4"}, "number above 0"),
+        ("rope_theta", float("nan"), "number above 0"),
+        ("rms_norm_eps", "small", "number above 0"),
+        ("tie_word_embeddings", "false", "true or false"),
+        ("max_position_embeddings", -5, "whole number"),
+        ("hidden_act", ["silu"], "a text"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named(
+    make_config: Callable[..., TransformerConfig], name: str, value: object, expected: str
+) -> None:
+    with pytest.raises(ModelFolderError) as caught:
+        TransformerConfig.from_hf(make_config().to_hf() | {name: value}, where="x/config.json")
+    error = caught.value
+    key, shown = next(iter(value.items())) if isinstance(value, dict) else (name, value)
+    assert f"{key} = {shown!r}" in error.what
+    assert error.where == "x/config.json"
+    assert expected in error.expected
+
+
+def test_what_no_engine_could_read_is_not_handed_to_another_engine(
+    make_config: Callable[..., TransformerConfig], tmp_path: Path
+) -> None:
+    def kind(changes: dict[str, object]) -> str:
+        (tmp_path / "config.json").write_text(json.dumps(make_config().to_hf() | changes))
+        return local_kind(tmp_path)
+
+    assert kind({}) == "torch"
+    assert kind({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}) == "hf"
+    with pytest.raises(ModelFolderError, match="hidden_size = 'abc'"):
+        kind({"hidden_size": "abc"})
