@@ -66,7 +66,7 @@ def run_job(
         commands: command lines that do the same again, for the report.
     """
     started = time.monotonic()
-    preflight(settings.training, model)
+    preflight(settings.training, model, settings.engine)
     store, reward = space.store, OutcomeReward(settings.reward)
     keep_reward(store, reward)
     environment, collected = collect(space, settings.environment, tell)

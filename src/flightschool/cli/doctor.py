@@ -14,6 +14,7 @@ import typer
 
 from flightschool.cli import output
 from flightschool.cli.verb import verb
+from flightschool.engines.devices import num_devices
 from flightschool.records import Record
 
 __all__ = ["Finding", "examine", "register"]
@@ -91,7 +92,10 @@ def _accelerator() -> Finding:
     except ImportError:
         return Finding(name="accelerator", state="note", found="unknown without torch")
     if not torch.cuda.is_available():
-        return Finding(name="accelerator", state="ok", found="none; the built-in engine and trainer run on the CPU")
+        others = [kind for kind in ("xpu", "mps") if num_devices(kind)]
+        told = ", ".join(f'{num_devices(kind)} x {kind}; use it with device = "{kind}"' for kind in others)
+        found = told or "none; the built-in engine and trainer run on the CPU"
+        return Finding(name="accelerator", state="ok", found=found)
     properties = torch.cuda.get_device_properties(0)
     found = f"{torch.cuda.device_count()} x {properties.name}, {properties.total_memory / 1e9:.0f} GB"
     return Finding(name="accelerator", state="ok", found=found + '; use it with device = "cuda"')

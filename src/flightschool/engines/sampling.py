@@ -8,6 +8,8 @@ and the log of what they held together before is returned too.
 
 Randomness is one uniform number a token, from the request's own generator, turned into a token through the inverse
 distribution function: equal seeds and logits give equal tokens whatever else is in the batch.
+
+Sums run in float64. Devices that have none (Apple's) leave that to the CPU: it is a number a block, not a token.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from flightschool.errors import InfrastructureError
 __all__ = ["restrict", "sample"]
 
 _BLOCK = 256  # tokens summed at once
+_WITHOUT_FLOAT64 = frozenset({"mps"})
 
 
 def sample(
@@ -48,11 +51,13 @@ def sample(
     if any(value != 1.0 for value in scale):
         weights_MV = weights_MV.div_(torch.tensor(scale, device=device).unsqueeze(1))
     weights_MV.sub_(weights_MV.amax(dim=-1, keepdim=True)).exp_()  # one exponential over the vocabulary, in place
-    picks, totals = _inverse_cdf(weights_MV, torch.tensor(uniforms_M, dtype=torch.float64, device=device))
+    uniforms = torch.tensor(uniforms_M, dtype=torch.float64, device=_wide_device(device))
+    picks, totals = _inverse_cdf(weights_MV, uniforms)
+    picks = picks.to(device)
     if not all(temperatures_M):
         greedy = torch.tensor([temperature == 0 for temperature in temperatures_M], device=device)
         picks = torch.where(greedy, weights_MV.argmax(dim=-1), picks)
-    chosen = weights_MV.gather(1, picks.unsqueeze(1)).squeeze(1).double()
+    chosen = _wide(weights_MV.gather(1, picks.unsqueeze(1)).squeeze(1))
     logprobs = (chosen.log() - totals.log()).tolist()
     if not all(map(math.isfinite, logprobs)):
         raise InfrastructureError(
@@ -79,10 +84,9 @@ def restrict(logits_MV: Tensor, temperatures_M: Sequence[float], masks_M: Sequen
     for row, (mask, temperature) in enumerate(zip(masks_M, temperatures_M, strict=True)):
         if mask is None:
             continue
-        row_V = logits_MV[row].double() / (temperature or 1.0)
-        mask = mask.to(logits_MV.device)
-        kept_M[row] = min(0.0, float(row_V[mask].logsumexp(0) - row_V.logsumexp(0)))
-        logits_MV[row].masked_fill_(~mask, -torch.inf)
+        row_V = _wide(logits_MV[row]) / (temperature or 1.0)
+        kept_M[row] = min(0.0, float(row_V[mask.to(row_V.device)].logsumexp(0) - row_V.logsumexp(0)))
+        logits_MV[row].masked_fill_(~mask.to(logits_MV.device), -torch.inf)
     return kept_M
 
 
@@ -97,15 +101,24 @@ def _inverse_cdf(weights_MV: Tensor, uniforms_M: Tensor) -> tuple[Tensor, Tensor
     size = weights_MV.shape[1]
     padded = F.pad(weights_MV, (0, -size % _BLOCK)) if size % _BLOCK else weights_MV
     blocks = padded.view(len(padded), -1, _BLOCK)
-    sums = blocks.sum(dim=-1).double().cumsum(dim=-1)
+    sums = _wide(blocks.sum(dim=-1)).cumsum(dim=-1)
     totals = sums[:, -1]
     share = torch.minimum(uniforms_M * totals, _below(totals)).unsqueeze(1)
     block = torch.searchsorted(sums, share, right=True).clamp_max(sums.shape[1] - 1)
     before = torch.where(block > 0, sums.gather(1, (block - 1).clamp_min(0)), 0.0)
-    inner = blocks.gather(1, block.unsqueeze(2).expand(-1, -1, _BLOCK)).squeeze(1).double().cumsum(dim=-1)
+    within = blocks.gather(1, block.unsqueeze(2).expand(-1, -1, _BLOCK).to(blocks.device)).squeeze(1)
+    inner = _wide(within).cumsum(dim=-1)
     rest = torch.minimum(share - before, _below(inner[:, -1:]))
     picks = block * _BLOCK + torch.searchsorted(inner, rest, right=True)
     return picks.squeeze(1).clamp_max(size - 1), totals
+
+
+def _wide_device(device: torch.device) -> torch.device:
+    return torch.device("cpu") if device.type in _WITHOUT_FLOAT64 else device
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values.to(_wide_device(values.device)).double()
 
 
 def _below(values: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, model_validator
 
 from flightschool.config import Settings
+from flightschool.engines.devices import DEVICE_PATTERN
 
 __all__ = ["EngineSettings"]
 
@@ -25,6 +26,9 @@ class EngineSettings(Settings):
     """``vllm``: name under which the server serves the model; empty: the one that it names first."""
     key_env: str = ""
     """Environment variable that holds the server's key; empty: it wants none."""
+    device: str | None = Field(default=None, pattern=DEVICE_PATTERN)
+    """Where an engine in this process computes, for instance ``cuda:1``. None: where the trainer does (but see
+    ``training.placing`` for publication by broadcast)."""
     timeout_s: float = Field(default=120.0, gt=0.0)
     """Seconds without a byte after which a server counts as gone."""
     publish_to: Path | None = None
@@ -55,6 +59,8 @@ class EngineSettings(Settings):
         parts = urlsplit(self.url or "")
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
             raise ValueError(f"a url with kind {self.kind!r}: http://HOST:PORT, without user or query")
+        if self.device is not None:
+            raise ValueError(f"no device with kind {self.kind!r}: a server computes where it was started to")
         if self.constrain_calls:
             raise ValueError(f"constrain_calls false with kind {self.kind!r}: servers do not tell the kept mass")
         return self

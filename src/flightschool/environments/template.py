@@ -81,7 +81,7 @@ group_size = 4                    # attempts at one task that are compared with 
 groups_per_step = 2
 max_new_tokens = 48               # of one turn
 # max_staleness = 1               # most versions between sampling a token and training on it
-# device = "cpu"                  # or "cuda"
+# device = "cpu"                  # or "cuda", "xpu", "mps"; [engine] device sets another for the engine
 
 [evaluation]
 # temperature = 1.0               # as the policy is served; 0 is greedy

@@ -17,6 +17,7 @@ from flightschool.stations.harnesses import make_harness
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Tell
 from flightschool.store import SqlStore
+from flightschool.training.placing import engine_device
 
 __all__ = ["EVALUATION_KIND", "PROFILE_KIND", "Checkride", "Pilot", "num_cores", "open_pilot"]
 
@@ -63,7 +64,7 @@ def open_pilot(folder: Path, name: str, settings: JobSettings) -> Pilot:
     opened = open_engine(
         settings.engine,
         folder,
-        device=settings.training.device,
+        device=engine_device(settings.training, settings.engine),
         max_context=settings.training.max_context,
         max_prefixes=NUM_PREFIXES,
         num_threads=num_cores(),

@@ -15,6 +15,7 @@ from flightschool.records import Attempt, EpisodeGroup, Task, WeightsVersion
 from flightschool.rollouts import EnginePolicy, Policy, Sampling
 from flightschool.training.dispatcher import Part
 from flightschool.training.folders import BlobFolder
+from flightschool.training.placing import engine_device
 from flightschool.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class LocalGeneration:
             self._engine_settings,
             model,
             run=run,
-            device=settings.device,
+            device=engine_device(settings, self._engine_settings),
             dtype=settings.dtype,
             max_context=settings.max_context,
             num_threads=settings.num_threads,

@@ -12,8 +12,10 @@ import json
 from pathlib import Path
 
 from flightschool.engines.architecture import TransformerConfig
+from flightschool.engines.settings import EngineSettings
 from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.errors import ConfigError, ModelFolderError
+from flightschool.training.placing import check_placing
 from flightschool.training.settings import TrainingSettings
 
 __all__ = ["preflight"]
@@ -22,11 +24,16 @@ _LONGEST_HEADER = 100_000_000
 _PACKAGES = {"trackio": "trackio", "opentelemetry": "opentelemetry.sdk"}
 
 
-def preflight(settings: TrainingSettings, model: Path) -> None:
+def preflight(settings: TrainingSettings, model: Path, engine: EngineSettings | None = None) -> None:
     """Raise the first thing that cannot work.
 
+    Args:
+        settings: of the run.
+        model: folder of the model.
+        engine: what samples; our own on the trainer's device by default.
+
     Raises:
-        ConfigError: a setting asks for what is not there, or for more than the model has.
+        ConfigError: a setting asks for what is not there, or for more than the model or the machine has.
         ModelFolderError: the folder is no model of ours, or its parts are of different models.
     """
     config = _config(model)
@@ -41,7 +48,7 @@ def preflight(settings: TrainingSettings, model: Path) -> None:
     _check_ends(config, tokenizer, model)
     _check_weights(config, model)
     _check_sizes(settings, config)
-    _check_device(settings)
+    check_placing(settings, engine or EngineSettings())
     for tracker in settings.trackers:
         package = _PACKAGES.get(tracker)
         if package is not None and not _installed(package):
@@ -127,19 +134,3 @@ def _check_sizes(settings: TrainingSettings, config: TransformerConfig) -> None:
             raise ConfigError(
                 f"{name} = {value} is too large", where=f"training.{name}", expected=expected, mend="make it smaller"
             )
-
-
-def _check_device(settings: TrainingSettings) -> None:
-    if settings.device == "cpu":
-        return
-    import torch
-
-    num = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    last = int(settings.device.partition(":")[2] or 0) + settings.num_trainers - 1
-    if last >= num:
-        raise ConfigError(
-            f"device {settings.device!r} is not there",
-            where="training.device",
-            expected=f"one of {num} CUDA or ROCm devices" if num else "'cpu': torch sees no accelerator here",
-            mend="see flightschool doctor; set device = 'cpu', or fewer num_trainers",
-        )

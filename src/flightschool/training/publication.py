@@ -5,10 +5,11 @@ Every way is verified by the receiver against the digest that the sender put int
 ================= ================================ ============================ ====================================
 ``publication``   for                              digest over                  shown by
 ================= ================================ ============================ ====================================
-``shared_memory`` one machine, engine on the CPU   all bytes, by mebibyte       every run and test (``publisher``)
+``shared_memory`` one machine, any two devices:    all bytes, by mebibyte       every run and test (``publisher``);
+                  through the host's memory                                     not run yet between accelerators
 ``safetensors``   engines that load files          the file, SHA-256            tests; whole runs
-``broadcast``     engine on other devices or hosts every tensor's words         tests over gloo; NCCL on CUDA devices
-                                                                                is the same calls, not run yet
+``broadcast``     engine on another CUDA device    every tensor's words         tests over gloo; NCCL on CUDA devices
+                  than the trainers                                             is the same calls, not run yet
 ``cuda_ipc``      trainer and engine on one CUDA   every tensor's words         not run yet: no such device was at hand
                   device
 ================= ================================ ============================ ====================================

@@ -151,14 +151,14 @@ def check_served(model: torch.nn.Module, state: Mapping[str, Tensor], version: W
 
     Args:
         model: that an engine computes with.
-        state: as ``WeightsReader.read`` returned it.
+        state: as a feed returned it, on whichever device.
         version: of it.
 
     Raises:
         InfrastructureError: a parameter differs.
     """
     served = dict(model.named_parameters())
-    wrong = [name for name, tensor in state.items() if not torch.equal(served[name].cpu(), tensor)]
+    wrong = [name for name, tensor in state.items() if not torch.equal(served[name].cpu(), tensor.cpu())]
     if wrong or served.keys() != state.keys():
         raise InfrastructureError(
             f"the engine does not serve step {version.step}: {len(wrong)} tensor(s) differ, for instance {wrong[:1]}",

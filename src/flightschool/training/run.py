@@ -109,7 +109,7 @@ def train(
             mend="go on with --resume, or take another name",
         )
     check_combination(settings)
-    preflight(settings, model)
+    preflight(settings, model, engine)
     start = RunStart(
         run=run_dir.name,
         model=str(model.resolve()),

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from flightschool.config import Settings
+from flightschool.engines.devices import DEVICE_PATTERN
 
 __all__ = ["TrainingSettings"]
 
@@ -142,8 +143,9 @@ class TrainingSettings(Settings):
     """Tokens that go through the model at once; more members are split into several passes (bounds memory)."""
     num_threads: int = Field(default=1, ge=1)
     """Threads of each of the two stations."""
-    device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
-    """Where trainer and engine compute."""
+    device: str = Field(default="cpu", pattern=DEVICE_PATTERN)
+    """Where the trainer computes, and the engine unless ``engine.device`` says otherwise: any type that torch knows
+    (``cuda``, ``xpu``, ``mps``), with an index or, of several trainers, without: rank i takes device i."""
     hang_s: float = Field(default=1800.0, gt=0.0)
     """Seconds after which a trainer that does not answer is taken to hang: it is made to write its stack, and ended."""
     group_limit_s: float | None = Field(default=1800.0, gt=0.0)
@@ -153,7 +155,7 @@ class TrainingSettings(Settings):
     restart_pause_s: float = Field(default=1.0, ge=0.0)
     """Pause before the first try after a failure; doubles each time."""
     num_trainers: int = Field(default=1, ge=1)
-    """Processes that weights, gradients and optimizer are sharded over (FSDP2); on ``cuda`` a device each."""
+    """Processes that weights, gradients and optimizer are sharded over (FSDP2); on accelerators a device each."""
     publication: Literal["shared_memory", "safetensors", "broadcast", "cuda_ipc"] = "shared_memory"
     """How weights reach the engine (see ``publication``)."""
     separate_process: bool = True
@@ -188,6 +190,12 @@ class TrainingSettings(Settings):
     def _sharded_as_it_can(self) -> TrainingSettings:
         if self.num_trainers > 1 and (self.lora_rank or self.dtype != "float32" or not self.separate_process):
             raise ValueError("num_trainers 1 with lora_rank, bfloat16 or without a process of the trainer's own")
+        if self.num_trainers > 1 and ":" in self.device:
+            kind = self.device.partition(":")[0]
+            raise ValueError(
+                f"device {kind!r} without an index where num_trainers is {self.num_trainers}: the trainers take "
+                f"{kind}:0 to {kind}:{self.num_trainers - 1}"
+            )
         if self.publication == "broadcast" and not self.separate_process:
             raise ValueError("publication 'broadcast' with a process of the trainer's own: both ends must meet")
         if self.publication == "cuda_ipc" and not self.device.startswith("cuda"):

@@ -44,6 +44,8 @@ __all__ = ["RankTrainer", "join"]
 
 _EMPTY = Pack(tokens_N=[0], positions_N=[0], segments=[Segment(0, 1, ())], targets=[], routes_N=[b""])
 """Goes through the model of a rank that has nothing to do."""
+_BACKENDS = {"cuda": "nccl", "xpu": "xccl"}
+"""What ranks talk over, by the type of their devices; gloo elsewhere."""
 
 
 def join(spec: TrainerSpec, rank: int, meeting: Path) -> RankTrainer:
@@ -55,10 +57,10 @@ def join(spec: TrainerSpec, rank: int, meeting: Path) -> RankTrainer:
         meeting: file in which the ranks find each other.
     """
     settings = TrainingSettings.model_validate_json(spec.settings)
-    if settings.device.startswith("cuda"):
-        torch.cuda.set_device(rank)
+    if settings.device != "cpu":
+        torch.get_device_module(settings.device).set_device(rank)
     dist.init_process_group(
-        "nccl" if settings.device.startswith("cuda") else "gloo",
+        _BACKENDS.get(settings.device, "gloo"),
         store=dist.FileStore(str(meeting), settings.num_trainers),  # type: ignore[attr-defined]
         rank=rank,
         world_size=settings.num_trainers,

@@ -46,7 +46,7 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"max_new_tokens": 2048}, "max_new_tokens below max_context"),
     ({"trained_members": 9}, "trained_members of at most group_size"),
     ({"max_staleness": 0}, "wrong value of 'max_staleness'"),
-    ({"device": "tpu"}, "wrong value of 'device'"),
+    ({"device": "cuda:x"}, "wrong value of 'device'"),
     ({"algorithm": "ppo2"}, "wrong value of 'algorithm'"),
     ({"num_trainers": 2, "lora_rank": 8}, "num_trainers 1 with lora_rank"),
 ]

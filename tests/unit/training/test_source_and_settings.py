@@ -80,7 +80,7 @@ def test_settings_name_the_wrong_key_and_value() -> None:
     with pytest.raises(ConfigError) as unknown:
         parse_settings({"learning_rat": 1.0}, TrainingSettings, where="x.toml")
     assert "learning_rate" in unknown.value.mend
-    for table in ({"group_size": 1}, {"device": "tpu"}, {"clip_low": 1.5}, {"max_staleness": 0}):
+    for table in ({"group_size": 1}, {"device": "cuda:x"}, {"clip_low": 1.5}, {"max_staleness": 0}):
         with pytest.raises(ConfigError, match="wrong value"):
             parse_settings(table, TrainingSettings, where="x.toml")
 
