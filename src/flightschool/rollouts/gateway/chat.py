@@ -3,7 +3,8 @@
 Which parameters are taken, ignored or refused is told by the three tables below. How a policy is sampled belongs to
 the run that trains it: a program that could set its own temperature would train on another distribution than the
 trainer scores. Such parameters are ignored, and every answer lists those that were. What would change the *meaning* of
-an answer (several choices, a forced call, a response format) is refused by its name.
+an answer (several choices, a forced call, a response format) is refused by its name. ``messages`` does the same for the
+keys of messages.
 """
 
 from __future__ import annotations
@@ -17,17 +18,16 @@ from typing import Any
 import msgspec
 
 from flightschool.records import Json, Message, SpanKind, TokenSpan, ToolCall, ToolSpec
+from flightschool.rollouts.gateway.messages import ApiError, read_message, text_of, wrong
 from flightschool.tools.wire import unusable_value
 
 __all__ = [
-    "ApiError",
     "Ask",
     "Said",
     "completion",
     "error_body",
     "event_stream",
     "read_ask",
-    "read_call",
     "read_object",
     "said_of",
     "shown_message",
@@ -62,16 +62,6 @@ _PIECE = 48
 """Characters of a streamed piece of text."""
 
 
-class ApiError(Exception):
-    """A request that is answered with an error, in the OpenAI shape."""
-
-    def __init__(self, status: int, message: str, *, code: str | None = None, param: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.param = param
-
-
 @dataclass(frozen=True)
 class Ask:
     """A request for a completion."""
@@ -84,7 +74,7 @@ class Ask:
     token_ids: bool = False
     """Whether the answer shows its tokens."""
     ignored: tuple[str, ...] = ()
-    """Parameters given that change nothing here."""
+    """Parameters given that change nothing here, and keys of messages, as ``messages.name``."""
 
 
 @dataclass(frozen=True)
@@ -125,19 +115,20 @@ def read_ask(body: bytes) -> Ask:
             raise ApiError(400, f"unknown parameter {name[:60]!r}", code="unknown_parameter", param=name[:60])
     options = table.get("stream_options") or {}
     if not isinstance(options, dict):
-        raise _wrong("stream_options", "an object")
+        raise wrong("stream_options", "an object")
     messages = table.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise _wrong("messages", "a list of at least one message")
-    tools = _tools(table.get("tools") or [])
+        raise wrong("messages", "a list of at least one message")
+    tools, unused = _tools(table.get("tools") or []), set[str]()
+    read = [read_message(row, f"messages[{i}]", unused) for i, row in enumerate(messages)]
     return Ask(
-        messages=_with_tools_shown(_leading_system([_message(row, i) for i, row in enumerate(messages)]), tools),
+        messages=_with_tools_shown(_leading_system(read), tools),
         tools=tools,
-        model=_text(table.get("model", ""), "model"),
+        model=text_of(table.get("model", ""), "model"),
         stream=_flag(table, "stream"),
         include_usage=_flag(options, "include_usage"),
         token_ids=_flag(table, "return_token_ids"),
-        ignored=tuple(sorted(name for name in IGNORED if table.get(name) is not None)),
+        ignored=tuple(sorted({name for name in IGNORED if table.get(name) is not None} | unused)),
     )
 
 
@@ -155,81 +146,22 @@ def read_object(body: bytes) -> dict[str, Json]:
     return table
 
 
-def _message(row: Json, index: int) -> Message:
-    where = f"messages[{index}]"
-    if not isinstance(row, dict):
-        raise _wrong(where, "an object")
-    role = row.get("role")
-    if role not in ("system", "developer", "user", "assistant", "tool"):
-        raise _wrong(f"{where}.role", "system, developer, user, assistant or tool")
-    content = _content(row.get("content"), f"{where}.content", may_lack=role == "assistant")
-    calls = row.get("tool_calls") or []
-    if calls and role != "assistant":
-        raise _wrong(f"{where}.tool_calls", "tool calls of the assistant only")
-    if not isinstance(calls, list):
-        raise _wrong(f"{where}.tool_calls", "a list")
-    return Message(
-        role="system" if role == "developer" else role,
-        content=content,
-        tool_calls=tuple(read_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)),
-        tool_call_id=_text(row.get("tool_call_id"), f"{where}.tool_call_id") if role == "tool" else "",
-    )
-
-
-def _content(value: Json, where: str, *, may_lack: bool) -> str:
-    if value is None and may_lack:
-        return ""
-    if isinstance(value, list):
-        parts = []
-        for index, part in enumerate(value):
-            kind = part.get("type") if isinstance(part, dict) else None
-            if kind not in ("text", "refusal"):
-                raise _wrong(f"{where}[{index}]", "a part of type text: this model reads nothing else")
-            parts.append(_text(part.get(kind), f"{where}[{index}].{kind}"))
-        return "\n".join(parts)
-    return _text(value, where)
-
-
-def read_call(row: Json, where: str) -> ToolCall:
-    """A tool call in the OpenAI shape, or as ``{"id", "name", "arguments"}``; arguments as text or as an object.
-
-    Arguments are not judged here: a policy may have written what no tool can carry, and the boundary tells it so.
-    """
-    if not isinstance(row, dict):
-        raise _wrong(where, "an object")
-    if row.get("type", "function") != "function":
-        raise _wrong(f"{where}.type", "function")
-    inner = row.get("function", row)
-    if not isinstance(inner, dict):
-        raise _wrong(f"{where}.function", "an object")
-    arguments = inner.get("arguments")
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            arguments = None
-    if not isinstance(arguments, dict):
-        raise _wrong(f"{where}.arguments", "a JSON object, or the text of one")
-    name = _text(inner.get("name"), f"{where}.name")
-    return ToolCall(id=_text(row.get("id") or "", f"{where}.id"), name=name, arguments=arguments)
-
-
 def _tools(rows: Json) -> tuple[ToolSpec, ...]:
     if not isinstance(rows, list):
-        raise _wrong("tools", "a list")
+        raise wrong("tools", "a list")
     return tuple(_tool(row, f"tools[{index}]") for index, row in enumerate(rows))
 
 
 def _tool(row: Json, where: str) -> ToolSpec:
     inner = row.get("function") if isinstance(row, dict) and row.get("type") == "function" else None
     if not isinstance(inner, dict):
-        raise _wrong(where, '{"type": "function", "function": {…}}')
+        raise wrong(where, '{"type": "function", "function": {…}}')
     parameters = inner.get("parameters") or {"type": "object", "properties": {}}
     if not isinstance(parameters, dict) or not _is_schema(parameters):
-        raise _wrong(f"{where}.function.parameters", "a JSON Schema of an object")
+        raise wrong(f"{where}.function.parameters", "a JSON Schema of an object")
     return ToolSpec(
-        name=_text(inner.get("name"), f"{where}.function.name"),
-        description=_text(inner.get("description") or "", f"{where}.function.description"),
+        name=text_of(inner.get("name"), f"{where}.function.name"),
+        description=text_of(inner.get("description") or "", f"{where}.function.description"),
         parameters=parameters,
     )
 
@@ -255,23 +187,11 @@ def _with_tools_shown(messages: list[Message], tools: tuple[ToolSpec, ...]) -> t
     return (Message(role="system"), *messages) if bare else tuple(messages)
 
 
-def _text(value: Json, where: str) -> str:
-    if not isinstance(value, str):
-        raise _wrong(where, "text")
-    if unusable_value(value) is not None:
-        raise _wrong(where, "valid Unicode text")
-    return value
-
-
 def _flag(table: Mapping[str, Json], name: str) -> bool:
     value = table.get(name)
     if value is not None and not isinstance(value, bool):
-        raise _wrong(name, "true or false")
+        raise wrong(name, "true or false")
     return bool(value)
-
-
-def _wrong(param: str, expected: str) -> ApiError:
-    return ApiError(400, f"{param}: expected {expected}", code="invalid_value", param=param)
 
 
 # ------------------------------------------------------------------------------------------------ answers

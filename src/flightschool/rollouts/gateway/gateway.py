@@ -15,16 +15,15 @@ from types import TracebackType
 
 from flightschool.records import Json
 from flightschool.rollouts.gateway.chat import (
-    ApiError,
     completion,
     error_body,
     event_stream,
     read_ask,
-    read_call,
     read_object,
     shown_message,
     shown_tool,
 )
+from flightschool.rollouts.gateway.messages import ApiError, read_call
 from flightschool.rollouts.gateway.seat import Seat
 from flightschool.rollouts.gateway.server import HttpServer, Limits, Request, Response
 from flightschool.rollouts.harness import opening_messages

@@ -11,7 +11,8 @@ from flightschool.errors import InputError, TokenContractError
 from flightschool.protocols import ModelEndpoint, ToolEndpoint
 from flightschool.records import INFRA_REASONS, EndReason, Message, Task, TokenSpan, ToolCall, ToolResult
 from flightschool.rollouts.dialect import MalformedCallError
-from flightschool.rollouts.gateway.chat import ApiError, Ask, Said, said_of
+from flightschool.rollouts.gateway.chat import Ask, Said, said_of
+from flightschool.rollouts.gateway.messages import ApiError
 from flightschool.rollouts.harness import EpisodeEndError
 from flightschool.rollouts.transcript import CutTurnError
 

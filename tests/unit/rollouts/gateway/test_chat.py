@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from flightschool.records import Message, SpanKind, TokenSpan, ToolCall, ToolSpec, VersionRun
 from flightschool.rollouts.gateway.chat import (
-    ApiError,
     Ask,
     completion,
     error_body,
@@ -21,6 +20,7 @@ from flightschool.rollouts.gateway.chat import (
     shown_message,
     shown_tool,
 )
+from flightschool.rollouts.gateway.messages import ApiError
 
 USER = {"role": "user", "content": "hi"}
 TOOL = ToolSpec(name="f", description="d", parameters={"type": "object", "properties": {"a": {}}, "required": ["a"]})
