@@ -9,21 +9,40 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from flightschool.errors import ConfigError
 
 __all__ = ["Settings", "load_settings", "load_toml", "parse_settings"]
 
 S = TypeVar("S", bound="Settings")
+_TOLD = {bool: "true or false", int: "a whole number", float: "a number"}
+"""Types that are not converted to one another, in words."""
 
 
 class Settings(BaseModel):
-    """Base of all user settings: frozen, unknown keys fail."""
+    """Base of all user settings: frozen, unknown keys fail, numbers and switches are of their own type.
+
+    Strict mode of pydantic would also refuse a list for a tuple and a text for a path, which TOML writes no other way;
+    so only those types are strict that TOML has.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _of_its_own_type(cls, value: Any, info: ValidationInfo) -> Any:  # Any: not yet validated
+        kind = _scalar(cls.model_fields[info.field_name or ""].annotation)
+        if kind is None or value is None:
+            return value
+        fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+        if not fits or (isinstance(value, bool) and kind is not bool):  # to Python, true is a whole number
+            raise PydanticCustomError("own_type", "Input should be {told}", {"told": _TOLD[kind]})
+        return value
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -88,6 +107,13 @@ def parse_settings(table: dict[str, Any], kind: type[S], where: str) -> S:
             expected=first["msg"],
             mend=f"correct {key!r}; {error.error_count()} problem(s) in all",
         ) from None
+
+
+def _scalar(annotation: Any) -> type | None:
+    """The number or switch that a field is, perhaps beside None; None for fields of other kinds."""
+    union = get_origin(annotation) in (Union, UnionType)
+    kinds = [kind for kind in (get_args(annotation) if union else (annotation,)) if kind is not type(None)]
+    return kinds[0] if len(kinds) == 1 and kinds[0] in (bool, int, float) else None
 
 
 def _known_keys(kind: type[BaseModel]) -> list[str]:

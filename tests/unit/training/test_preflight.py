@@ -16,6 +16,7 @@ import torch
 
 from flightschool.config import parse_settings
 from flightschool.engines.onboarding import check_padding, check_template
+from flightschool.engines.settings import EngineSettings
 from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.errors import ConfigError, FlightschoolError, ModelFolderError
 from flightschool.training import preflight
@@ -39,6 +40,14 @@ def test_a_model_that_fits_passes_without_torch(folder: Path) -> None:
 SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"group_sise": 8}, "unknown key 'group_sise'"),
     ({"group_size": 1}, "wrong value of 'group_size': 1"),
+    ({"group_size": "8"}, "wrong value of 'group_size': '8'"),
+    ({"group_size": 8.0}, "wrong value of 'group_size': 8.0"),
+    ({"group_size": True}, "wrong value of 'group_size': True"),
+    ({"learning_rate": "1e-4"}, "wrong value of 'learning_rate': '1e-4'"),
+    ({"learning_rate": True}, "wrong value of 'learning_rate': True"),
+    ({"overlong_limit": "8", "algorithm": "dapo"}, "wrong value of 'overlong_limit': '8'"),
+    ({"shuffle_rewards": "yes"}, "wrong value of 'shuffle_rewards': 'yes'"),
+    ({"shuffle_rewards": 1}, "wrong value of 'shuffle_rewards': 1"),
     ({"num_steps": 0}, "wrong value of 'num_steps'"),
     ({"groups_per_step": -3}, "wrong value of 'groups_per_step'"),
     ({"learning_rate": float("nan")}, "wrong value of 'learning_rate'"),
@@ -58,6 +67,15 @@ def test_settings_that_cannot_work_are_one_error(fields: dict[str, Any], words: 
         parse_settings(fields, TrainingSettings, "train.toml")
     assert words in str(caught.value)
     assert caught.value.mend
+
+
+def test_what_toml_can_write_in_one_way_only_is_taken() -> None:
+    """A whole number for a number, a list for a tuple, a text for a path, and None where it may be."""
+    table = {"learning_rate": 1, "trackers": ["tensorboard"], "lora_alpha": 4, "veto": None, "group_size": 4}
+    settings = parse_settings(table, TrainingSettings, "train.toml")
+    assert (settings.learning_rate, settings.trackers, settings.lora_alpha) == (1.0, ("tensorboard",), 4.0)
+    assert parse_settings({"publish_to": "there"}, EngineSettings, "train.toml").publish_to == Path("there")
+    assert TrainingSettings.model_validate_json(settings.model_dump_json()) == settings
 
 
 def edit(folder: Path, **fields: Any) -> None:
