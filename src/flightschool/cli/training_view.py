@@ -162,6 +162,10 @@ def _groups(row: StepProgress) -> str:
 
 def _by_term(row: StepProgress) -> str:
     terms = f"outcome {row.reward_outcome:.2f}, process {row.reward_process:+.2f}, latency {row.reward_latency:+.2f}"
+    if row.reward_thinking:
+        terms += f", thinking {row.reward_thinking:+.2f}"
+    if row.reward_turns:
+        terms += f", turns {row.reward_turns:+.2f}"
     return f"{terms}, gate {row.reward_gate:.2f}"
 
 

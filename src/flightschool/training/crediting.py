@@ -35,6 +35,8 @@ class Credited(NamedTuple):
     """What gets a gradient; None if nothing does."""
     turns: Mapping[str, dict[int, float]]
     """Attempt → turn → what its tokens are credited beside the attempt's advantage."""
+    turn_qualities: tuple[float, ...] = ()
+    """Of all turns that were judged, in any state of the group: what the figures of a step report."""
 
 
 class Crediting:
@@ -68,14 +70,20 @@ class Crediting:
         if settings.shuffle_rewards:
             group = shuffle_rewards(group, settings.seed)
         found = self._algorithm.credits(group, self._weights)
+        qualities = self._qualities(group)
         if self.watches(group):
             found = GroupCredits(state=GroupState.ZERO_ADVANTAGE)
         if found.state is not GroupState.COMPLETE:
-            return Credited(found, None, {})
+            return Credited(found, None, {}, qualities)
         weight = 0.0 if settings.shuffle_rewards else settings.turn_weight  # the control learns nothing
         correct = frozenset(m.id for m in group.baseline if m.reward is not None and m.reward.success)
         turns = in_order(turn_credits(group, weight, self._quality), found.credits, correct)
-        return Credited(found, train_group(group, found, settings.trained_members, turns), turns)
+        return Credited(found, train_group(group, found, settings.trained_members, turns), turns, qualities)
+
+    def _qualities(self, group: EpisodeGroup) -> tuple[float, ...]:
+        if not self._settings.turn_weight:
+            return ()
+        return tuple(value for member in group.baseline for value in self._quality(member).values())
 
     def watches(self, group: EpisodeGroup) -> bool:
         """Whether the group's task is only watched."""

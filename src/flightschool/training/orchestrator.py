@@ -69,7 +69,9 @@ __all__ = ["ApplyWeights", "MakeGroup", "Orchestrator", "TrainResult"]
 ApplyWeights = Callable[[WeightsVersion], Awaitable[None]]
 """Makes the engine use a published version; returns once new tokens come from it."""
 
-_MAX_SKIPPED_STEPS = 3
+_MAX_SKIPPED_IN_A_ROW = 3
+"""One bad batch says nothing of the next; three say that the weights, or the rewards, are at fault. A checkpoint only
+ever follows an applied step, so a run that is gone on with begins with none skipped, as this count does."""
 _MIN_TOO_FEW = 8
 
 
@@ -97,7 +99,7 @@ class TrainResult(Record, frozen=True, kw_only=True):
 
 @dataclass
 class _Counters:
-    skipped: int = 0
+    skipped_in_a_row: int = 0
     flat_in_a_row: int = 0
     too_few_in_a_row: int = 0
     zero_advantage: int = 0
@@ -154,6 +156,7 @@ class Orchestrator:
             num_steps=settings.num_steps,
             first_step=recovery.step,
             groups_per_step=settings.groups_per_step,
+            count_zero_advantage=settings.count_zero_advantage,
             max_staleness=settings.max_staleness,
             num_dropped_tokens=recovery.num_dropped_tokens,
             time_limit_s=settings.time_limit_s,
@@ -169,7 +172,7 @@ class Orchestrator:
         Raises:
             InfrastructureError: trainer or engine died, or nothing can be scored.
             TokenContractError: a group is not token-exact, or its version tags are impossible.
-            FlightschoolError: three steps were not finite.
+            FlightschoolError: three steps in a row were not finite.
         """
         self._wake = asyncio.Event()
         journal = Journal(self._folder.journal)
@@ -256,12 +259,13 @@ class Orchestrator:
         groups = tuple(credited.train for _, credited in batch if credited.train is not None)
         if groups:
             await self._link.ask(Accumulate(groups=groups))
-        for group, (credits_, train, turns) in batch:
+        for group, (credits_, train, turns, qualities) in batch:
             self._credits.write(credit_row(group, credits_, turns, self._recovery.incarnation, self._queue.version))
             self._consumed.append(group.id)
             self._pending.append((group.id, credits_.state))
             group = msgspec.structs.replace(group, state=credits_.state)
-            self._meter.consumed(group, credits_, [] if train is None else [member.attempt for member in train.members])
+            trained = [] if train is None else [member.attempt for member in train.members]
+            self._meter.consumed(group, credits_, trained, qualities)
             self._source.report(group)
         self._queue.consuming = False
 
@@ -315,6 +319,7 @@ class Orchestrator:
         self._metrics.write(row)
         if self._progress is not None:
             self._progress(row)
+        self._counters.skipped_in_a_row = self._counters.skipped_in_a_row + 1 if reply.version is None else 0
         if reply.version is None:
             self._refuse_more_skips()
         elif version % self._settings.checkpoint_every == 0 and version < self._settings.num_steps:
@@ -336,10 +341,9 @@ class Orchestrator:
         self._dispatcher.temperature = self._temperature.value
 
     def _refuse_more_skips(self) -> None:
-        self._counters.skipped += 1
-        if self._counters.skipped >= _MAX_SKIPPED_STEPS:
+        if self._counters.skipped_in_a_row >= _MAX_SKIPPED_IN_A_ROW:
             raise FlightschoolError(
-                f"{self._counters.skipped} steps were skipped: loss or gradient not finite",
+                f"{self._counters.skipped_in_a_row} steps in a row were skipped: loss or gradient not finite",
                 where=str(self._folder.kept),
                 expected="finite losses and gradients",
                 mend=f"see flightschool runs show {self._folder.root.name} --kept; a lower learning rate usually helps",

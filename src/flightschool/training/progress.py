@@ -36,6 +36,10 @@ class StepProgress(Record, frozen=True, kw_only=True):
     reward_process: float
     reward_latency: float
     reward_gate: float
+    reward_thinking: float = 0.0
+    """How well correct attempts kept their budget of sampled tokens, 0..1; 0 where the reward has no budget."""
+    reward_turns: float = 0.0
+    """Mean quality of single turns, −1..0, over all turns that could be judged; 0 where ``turn_weight`` is 0."""
     completion_tokens: float
     """Sampled tokens of an attempt."""
     tool_calls: float
@@ -60,7 +64,7 @@ class StepProgress(Record, frozen=True, kw_only=True):
     length_bias: float
     """|mean length consumed / mean length finished − 1| over the run so far."""
     batch_inflation: float
-    """Groups of the step / groups asked for."""
+    """Groups of the step / groups asked for; those without a gradient are among them if they count for the step."""
     waste: float = 0.0
     """Sampled tokens of groups that can no longer train / all sampled, over the run so far: this rule of staleness
     drops none, so what is counted was lost with weights that no checkpoint descends from."""
@@ -117,6 +121,7 @@ class Meter:
         num_steps: int,
         first_step: int,
         groups_per_step: int,
+        count_zero_advantage: bool = False,
         max_staleness: int = 1 << 30,
         num_dropped_tokens: int = 0,
         time_limit_s: float | None = None,
@@ -131,6 +136,7 @@ class Meter:
         self._num_steps = num_steps
         self._first_step = first_step
         self._groups_per_step = groups_per_step
+        self._counts_all = count_zero_advantage
         self._started = time.monotonic()
         self._finished_lengths: list[int] = []
         self._consumed_lengths: list[int] = []
@@ -144,6 +150,7 @@ class Meter:
         self._states: list[GroupState] = []
         self._credits: list[GroupCredits] = []
         self._trained: list[frozenset[str]] = []
+        self._turns: list[float] = []
 
     def running(self, num_groups: int) -> None:
         """So many groups are being generated from now on."""
@@ -158,14 +165,22 @@ class Meter:
         """A group was generated."""
         self._finished_lengths += [member.num_completion_tokens for member in group.baseline]
 
-    def consumed(self, group: EpisodeGroup, credits_: GroupCredits, trained: Collection[str]) -> None:
+    def consumed(
+        self,
+        group: EpisodeGroup,
+        credits_: GroupCredits,
+        trained: Collection[str],
+        turn_qualities: Sequence[float] = (),
+    ) -> None:
         """A group was given to the trainer, or needed no gradient.
 
         Args:
             group: with its state.
             credits_: of its members.
             trained: attempts that got a gradient.
+            turn_qualities: of all its turns that were judged, −1..0.
         """
+        self._turns += turn_qualities
         self._trained.append(frozenset(trained))
         self._groups.append(group)
         self._states.append(credits_.state)
@@ -193,6 +208,7 @@ class Meter:
             num_steps=self._num_steps,
             skipped=version == version_before,
             **_means(members),
+            reward_turns=_mean(self._turns),
             num_groups=num_gradient,
             num_zero_advantage=len(self._groups) - num_gradient,
             num_infra_failures=sum(len(group.members) - len(group.baseline) for group in self._groups),
@@ -204,7 +220,7 @@ class Meter:
             tokens_per_s=sum(member.num_completion_tokens for member in members) / interval,
             trainer_idle=max(0.0, 1.0 - stats.seconds / interval),
             length_bias=self.length_bias(),
-            batch_inflation=num_gradient / self._groups_per_step,
+            batch_inflation=(len(self._groups) if self._counts_all else num_gradient) / self._groups_per_step,
             waste=self.waste(),
             expired_token_share=self._num_expired / max(1, self._num_aged),
             groups=tuple(group.id for group in self._groups),
@@ -252,6 +268,7 @@ def _means(members: Sequence[Attempt]) -> dict[str, float]:
         "reward_process": _mean([reward.process for reward in rewards]),
         "reward_latency": _mean([reward.latency for reward in rewards]),
         "reward_gate": _mean([reward.gate for reward in rewards]),
+        "reward_thinking": _mean([0.0 if reward.thinking is msgspec.UNSET else reward.thinking for reward in rewards]),
         "completion_tokens": _mean([member.num_completion_tokens for member in members]),
         "tool_calls": _mean([len(member.events) for member in members]),
         "virtual_ms": _mean([member.timings.virtual_ms for member in members]),

@@ -3,7 +3,7 @@
 What it restarts is a whole incarnation: journal and newest checkpoint say what goes on (see ``journal``), so nothing
 is lost and nothing trains twice, whichever process died. It gives up when ``max_restarts`` incarnations in a row ended
 without a new checkpoint: then the cause does not go away by itself. Errors that another start would meet again (a
-broken token contract, a full disk, three steps that are not finite) are never retried.
+broken token contract, a full disk, three steps in a row that are not finite) are never retried.
 """
 
 from __future__ import annotations

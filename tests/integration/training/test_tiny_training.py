@@ -125,7 +125,7 @@ class TooLargeRunner(BanditRunner):
 def test_a_run_stops_after_three_steps_that_are_not_finite(tiny_folder: Path, tmp_path: Path) -> None:
     """The model is left as it was, the batches are kept, and the run's figures can still be read."""
     fields = {"mode": "sync", "separate_process": False, "algorithm": "dr_grpo", "max_restarts": 0}
-    with pytest.raises(FlightschoolError, match="3 steps were skipped: loss or gradient not finite"):
+    with pytest.raises(FlightschoolError, match="3 steps in a row were skipped: loss or gradient not finite"):
         run(tmp_path / "run", tiny_folder, fields, TooLargeRunner())
     kept = [msgspec.msgpack.decode(path.read_bytes()) for path in sorted((tmp_path / "run" / "kept").iterdir())]
     assert [len(groups) for groups in kept] == [2, 2, 2]
@@ -220,6 +220,9 @@ def test_progress_towards_milestones_trains_single_turns_and_every_term_is_kept(
     assert made["plain"] != made["shaped"]
     plain, shaped = (read_credits(RunFolder(tmp_path / name).credits) for name in ("plain", "shaped"))
     assert {row.group for row in shaped} >= set(result.manifest.consumed)
+    turns = {n: [row.reward_turns for row in read_metrics(RunFolder(tmp_path / n).metrics)] for n in made}
+    assert set(turns["plain"]) == {0.0}  # not judged
+    assert all(-1.0 <= value < 0.0 for value in turns["shaped"])
     first, again = plain[0], shaped[0]
     assert [m.advantage for m in first.members] == [m.advantage for m in again.members]
     assert not any(member.turns for member in first.members)

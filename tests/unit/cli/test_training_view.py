@@ -74,3 +74,12 @@ def test_the_panel_holds_every_figure() -> None:
     ):
         assert words in text, words
     assert max(len(line) for line in drawn(view, 80).splitlines()) <= 80
+
+
+def test_every_term_that_a_reward_has_is_told() -> None:
+    view = TrainingView()
+    view.step(row(1, reward_outcome=0.5, reward_gate=1.0))
+    assert "thinking" not in drawn(view)
+    view.step(row(2, reward_outcome=0.5, reward_gate=1.0, reward_thinking=0.25, reward_turns=-0.125))
+    told = " ".join(drawn(view, 200).split())
+    assert "outcome 0.50, process +0.00, latency +0.00, thinking +0.25, turns -0.12, gate 1.00" in told

@@ -3,17 +3,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from flightschool.records import EpisodeGroup, TokenSpan
+from flightschool.records import EpisodeGroup, Reward, TokenSpan
 from flightschool.stations.report_rows import read_steps
 from flightschool.training.algorithms import TermWeights, grpo
 from flightschool.training.messages import StepStats
 from flightschool.training.progress import Meter, MetricsFile, StepProgress, read_metrics
 
 MakeGroup = Callable[..., EpisodeGroup]
+MakeReward = Callable[..., Reward]
 MakeSpans = Callable[..., tuple[TokenSpan, ...]]
 
 STATS = StepStats(
@@ -39,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def meter(**fields: int) -> Meter:
+def meter(**fields: Any) -> Meter:
     return Meter(incarnation=0, num_steps=9, first_step=0, groups_per_step=1, **fields)
 
 
@@ -93,10 +95,35 @@ def test_a_bias_of_length_is_seen(make_group: MakeGroup, make_spans: MakeSpans) 
     assert counts.step(0, 1, STATS, 1.0).length_bias == pytest.approx(6 / 9)
 
 
+@pytest.mark.parametrize(("counts_all", "inflation"), [(True, 1.0), (False, 0.25)])
+def test_a_step_is_as_large_as_what_was_asked_for(make_group: MakeGroup, counts_all: bool, inflation: float) -> None:
+    """One group with a gradient and three without, where four were asked for."""
+    counts = Meter(incarnation=0, num_steps=9, first_step=0, groups_per_step=4, count_zero_advantage=counts_all)
+    for rewards in ([1.0, 0.0], *[[1.0, 1.0]] * 3):
+        group = make_group(rewards)
+        counts.consumed(group, grpo(group, TermWeights()), [])
+    row = counts.step(0, 1, STATS, 1.0)
+    assert (row.num_groups, row.num_zero_advantage) == (1, 3)
+    assert row.batch_inflation == inflation
+
+
+def test_budget_and_turns_are_terms_like_any_other(make_group: MakeGroup, make_reward: MakeReward) -> None:
+    """A reward without a budget counts as 0; qualities are averaged over turns, not over groups."""
+    kept = msgspec.structs.replace(make_reward(), thinking=0.5)
+    group = make_group([kept, make_reward(), make_reward(0.0), make_reward(0.0)])
+    counts = meter()
+    counts.consumed(group, grpo(group, TermWeights()), [], [-1.0, 0.0, 0.0])
+    counts.consumed(group, grpo(group, TermWeights()), [], [0.0])
+    row = counts.step(0, 1, STATS, 1.0)
+    assert row.reward_thinking == pytest.approx(0.125)
+    assert row.reward_turns == pytest.approx(-0.25)
+    assert counts.step(1, 2, STATS, 1.0).reward_turns == 0.0
+
+
 def test_rows_of_older_runs_can_still_be_read() -> None:
     row = meter().step(0, 1, STATS, 1.0)
     told = msgspec.to_builtins(row)
-    for name in ("waste", "expired_token_share", "generation_idle", "term_shares"):
+    for name in ("waste", "expired_token_share", "generation_idle", "term_shares", "reward_thinking", "reward_turns"):
         del told[name]
     assert msgspec.convert(told, StepProgress).waste == 0.0
 
