@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,9 +65,9 @@ def show_training(folder: Path, waived: Sequence[Override], findings: Sequence[T
     output.say(f"{summary['id']}: {summary['state']}, step {summary['step']}")
     if started_with and started_with.get("unaudited"):
         output.say(f"trained on unaudited tasks: “{started_with['unaudited']}”", style="yellow")
-    columns = ("#step", "#success", "#reward", "#tokens", "#staleness")
-    keys = ("step", "success", "reward_total", "completion_tokens", "staleness_mean")
-    output.table("", columns, [[_short(step.get(key)) for key in keys] for step in steps])
+    columns = ("#row", "#step", "#success", "#reward", "#tokens", "#staleness", "")
+    keys = ("number", "step", "success", "reward_total", "completion_tokens", "staleness_mean")
+    output.table("", columns, [[*(_short(step.get(key)) for key in keys), _fate(step)] for step in steps])
     for incident in incidents:
         output.say(f"{incident.kind}: {incident.what}", style="yellow")
     tell_overrides(waived)
@@ -91,19 +92,41 @@ def tell_overrides(waived: Sequence[Override]) -> None:
 
 
 def show_step(folder: Path, step: int) -> None:
-    """The episodes that the figures of a step are made of."""
-    rows = [row for row in _steps(folder) if row["step"] == step and row.get("groups")]
+    """The episodes that the figures of a step are made of: of every row that bears its number, in the order of writing.
+
+    Raises:
+        NotFoundError: no row with episodes bears it.
+    """
+    told = _steps(folder)
+    rows = [row for row in told if row["step"] == step and row.get("groups")]
     if not rows:
         raise NotFoundError(
             f"the training has no step {step} with episodes",
             where=folder.name,
-            expected=f"a step of {[row['step'] for row in _steps(folder)] or 'a run that has stepped'}",
+            expected=f"a step of {list(dict.fromkeys(row['step'] for row in told)) or 'a run that has stepped'}",
             mend=f"see flightschool runs show {folder.name}",
         )
-    wanted = rows[-1]["groups"]
+    wanted = list(dict.fromkeys(name for row in rows for name in row["groups"]))  # a group can be consumed anew
     found = {group.id: group for group in _groups(folder) if group.id in set(wanted)}
-    episodes = [_episode_row(found[name], member) for name in wanted if name in found for member in found[name].members]
-    output.say(f"{folder.name} step {step}: {len(wanted)} groups, {len(episodes)} episodes")
+    episodes = {name: [_episode_row(found[name], m) for m in found[name].members] for name in wanted if name in found}
+    for row in rows:
+        _tell_episodes(f"{folder.name} step {step}", row, [e for name in row["groups"] for e in episodes.get(name, ())])
+    keys = ("number", "incarnation", "attempt", "skipped", "rolled_back", "groups")
+    output.finish(
+        {
+            "run": folder.name,
+            "step": step,
+            "rows": [{key: row[key] for key in keys} for row in rows],
+            "groups": wanted,
+            "episodes": [episode for group in episodes.values() for episode in group],
+        }
+    )
+
+
+def _tell_episodes(what: str, row: dict[str, Any], episodes: Sequence[dict[str, Any]]) -> None:
+    fate = _fate(row)
+    place = f"row {row['number']}{f', {fate}' if fate else ''}"
+    output.say(f"{what} ({place}): {len(row['groups'])} groups, {len(episodes)} episodes")
     output.table(
         "",
         ("episode", "task", "outcome", "#reward", "#tokens", "#calls", "reason"),
@@ -120,7 +143,6 @@ def show_step(folder: Path, step: int) -> None:
             for e in episodes
         ],
     )
-    output.finish({"run": folder.name, "step": step, "groups": wanted, "episodes": episodes})
 
 
 def show_kept(folder: Path) -> None:
@@ -203,7 +225,39 @@ def _steps(folder: Path) -> list[dict[str, Any]]:
 
     metrics = RunFolder(folder).metrics
     lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.is_file() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
+    rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
+    return [
+        {"number": place, **row, **fate} for place, (row, fate) in enumerate(zip(rows, _fates(rows), strict=True), 1)
+    ]
+
+
+def _fates(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Which attempt at its step each row was, and whether a later start of the run began before it and so undid it."""
+    first: dict[int, int] = {}
+    for row in rows:
+        first.setdefault(row["incarnation"], _version_to_make(row))
+    attempts: Counter[int] = Counter()
+    for row in rows:
+        version = _version_to_make(row)
+        attempts[version] += 1
+        undone = any(start > row["incarnation"] and made <= version for start, made in first.items())
+        yield {"attempt": attempts[version], "rolled_back": undone}
+
+
+def _version_to_make(row: dict[str, Any]) -> int:
+    """A step that was skipped bears the number of the one before it."""
+    return int(row["step"]) + bool(row["skipped"])
+
+
+def _fate(row: dict[str, Any]) -> str:
+    """What sets a row apart from a step that was made once and stayed."""
+    said = [
+        f"step {_version_to_make(row)} skipped" if row["skipped"] else "",
+        f"attempt {row['attempt']}" if row["attempt"] > 1 else "",
+        f"start {row['incarnation']}" if row["incarnation"] else "",
+        "rolled back" if row["rolled_back"] else "",
+    ]
+    return ", ".join(part for part in said if part)
 
 
 def _started_with(path: Path) -> Any:

@@ -313,10 +313,9 @@ class Orchestrator:
         self._settle(before, applied=reply.version is not None)
         if reply.version is not None:
             await self._use(reply.version)
-        row = self._meter.step(before, version, reply.stats, self._temperature.value)
+        row = self._metrics.write(self._meter.step(before, version, reply.stats, self._temperature.value))
         self._temperature.step(row.success)
         self._dispatcher.temperature = self._temperature.value
-        self._metrics.write(row)
         if self._progress is not None:
             self._progress(row)
         self._counters.skipped_in_a_row = self._counters.skipped_in_a_row + 1 if reply.version is None else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -80,29 +81,45 @@ class StepProgress(Record, frozen=True, kw_only=True):
     """Since this incarnation began."""
     eta_s: float
     """Until the last step at the mean pace so far, or until the time limit if that comes first."""
+    number: int = 0
+    """Place among all rows of the run, from 1; 0 until it is written. A step can have several rows: one for each time
+    that it was skipped, and one more where it was made again after a crash."""
 
 
 ProgressCallback = Callable[[StepProgress], None]
 
 
 class MetricsFile:
-    """``metrics.jsonl``: appended, one JSON object a line. Figures that are not finite are ``null`` there."""
+    """``metrics.jsonl``: appended, one JSON object a line. Figures that are not finite are ``null`` there.
+
+    One writer. What a killed run left of a line is cut off, so that the next one stands for itself.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
+        data = path.read_bytes() if path.is_file() else b""
+        self._num_rows = data.count(b"\n")
+        if not data.endswith(b"\n") and data:
+            os.truncate(path, data.rfind(b"\n") + 1)
 
-    def write(self, row: StepProgress) -> None:
-        """Append one step."""
+    def write(self, row: StepProgress) -> StepProgress:
+        """Append one row; returns it with its number."""
+        self._num_rows += 1
+        row = msgspec.structs.replace(row, number=self._num_rows)
         with self._path.open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
+        return row
 
 
 def read_metrics(path: Path) -> list[StepProgress]:
     """The steps of a run, made or skipped, in the order of writing; a line that a crash cut short is left out."""
     lines = path.read_bytes().splitlines() if path.is_file() else []
     rows = (msgspec.json.decode(line) for line in lines if line.endswith(b"}"))
-    return [msgspec.convert(_with_nan(row), StepProgress, str_keys=True) for row in rows]
+    return [
+        msgspec.convert({"number": place, **_with_nan(row)}, StepProgress, str_keys=True)
+        for place, row in enumerate(rows, 1)
+    ]
 
 
 def _with_nan(value: Any) -> Any:  # Any: parsed JSON
@@ -204,6 +221,7 @@ class Meter:
         self._num_expired += sum(n for age, n in ages.items() if age > self._max_staleness)
         row = StepProgress(
             incarnation=self._incarnation,
+            number=0,
             step=version,
             num_steps=self._num_steps,
             skipped=version == version_before,

@@ -6,7 +6,10 @@ and protobuf into every training.) trackio and OpenTelemetry are spoken to throu
 package; OpenTelemetry exports over OTLP as its standard environment variables say.
 
 Every figure leads to its episodes: a row carries the names of the groups it was made of, ``flightschool runs show RUN
---step N`` lists them. A tracker that fails is left alone for the rest of the run: figures never stop a training.
+--step N`` lists them. Figures stand over the *number of the row*, which only rises: a step that is skipped, or made
+again after a crash, bears a number that was there before, and two points over one number hide one another. Which step a
+row belongs to is a figure beside the others (``step``; ``optimizer_step`` in trackio, where that name is taken). A
+tracker that fails is left alone for the rest of the run: figures never stop a training.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ __all__ = ["TensorBoardFile", "Tracker", "Trackers", "read_events", "scalars"]
 class Tracker(Protocol):
     """Takes the figures of a run."""
 
-    def write(self, step: int, figures: Mapping[str, float], groups: Sequence[str]) -> None:
-        """Figures of a step, and the groups they were made of."""
+    def write(self, index: int, figures: Mapping[str, float], groups: Sequence[str]) -> None:
+        """Figures of a row by its number, and the groups they were made of."""
         ...
 
     def close(self) -> None:
@@ -79,10 +82,11 @@ class Trackers:
             self._guarded(name, partial(self._begin, name, makers[name]))
 
     def write(self, row: StepProgress) -> None:
-        """Figures of one step to all."""
+        """Figures of one row to all."""
         figures = scalars(row)
+        del figures["number"]
         for name, tracker in list(self._open.items()):
-            self._guarded(name, partial(tracker.write, row.step, figures, row.groups))
+            self._guarded(name, partial(tracker.write, row.number or row.step, figures, row.groups))
 
     def close(self) -> None:
         """Close all."""
@@ -114,14 +118,14 @@ class TensorBoardFile:
         self._file = (folder / f"events.out.tfevents.{time.time_ns()}.flightschool").open("ab")
         self._append(_field(3, 2, b"brain.Event:2"))
 
-    def write(self, step: int, figures: Mapping[str, float], groups: Sequence[str]) -> None:
+    def write(self, index: int, figures: Mapping[str, float], groups: Sequence[str]) -> None:
         """See ``Tracker``. Names become paths, so that TensorBoard groups them."""
         del groups
         values = b"".join(
             _field(1, 2, _field(1, 2, name.replace(".", "/").encode()) + _field(2, 5, struct.pack("<f", value)))
             for name, value in figures.items()
         )
-        self._append(_field(2, 0, _varint(step)) + _field(5, 2, values))
+        self._append(_field(2, 0, _varint(index)) + _field(5, 2, values))
         self._file.flush()
 
     def close(self) -> None:
@@ -135,7 +139,7 @@ class TensorBoardFile:
 
 
 def read_events(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
-    """(step, figures) of an event file of ours.
+    """(number of the row, figures) of an event file of ours.
 
     Raises:
         ValueError: a record is torn or its check sum is wrong.
@@ -229,10 +233,10 @@ class _Trackio:
         config = msgspec.to_builtins(settings.model_dump(mode="json"))
         self._library.init(project="flightschool", name=run, config=config, resume="allow", embed=False)
 
-    def write(self, step: int, figures: Mapping[str, float], groups: Sequence[str]) -> None:
-        """See ``Tracker``. The step is given by itself: as a figure its name is reserved."""
-        own = {name: value for name, value in figures.items() if name != "step"}
-        self._library.log({**own, "groups": " ".join(groups)}, step=step)
+    def write(self, index: int, figures: Mapping[str, float], groups: Sequence[str]) -> None:
+        """See ``Tracker``. As a figure the name ``step`` is reserved."""
+        own = {"optimizer_step" if name == "step" else name: value for name, value in figures.items()}
+        self._library.log({**own, "groups": " ".join(groups)}, step=index)
 
     def close(self) -> None:
         """See ``Tracker``."""
@@ -250,13 +254,14 @@ class _OpenTelemetry:
         self._gauges: dict[str, Any] = {}
         self._attributes = {"flightschool.run": run}
 
-    def write(self, step: int, figures: Mapping[str, float], groups: Sequence[str]) -> None:
+    def write(self, index: int, figures: Mapping[str, float], groups: Sequence[str]) -> None:
         """See ``Tracker``."""
         for name, value in figures.items():
             if name not in self._gauges:
                 self._gauges[name] = self._meter.create_gauge(f"flightschool.training.{name}")
             self._gauges[name].set(value, self._attributes)
-        attributes = {**self._attributes, "flightschool.step": step, "flightschool.groups": list(groups)}
+        places = {"flightschool.step": int(figures["step"]), "flightschool.row": index}
+        attributes = {**self._attributes, **places, "flightschool.groups": list(groups)}
         with self._tracer.start_as_current_span("training step", attributes=attributes):
             pass
 

@@ -1,7 +1,8 @@
-"""What a whole run reports of steps that were skipped, with a tiny random model."""
+"""What a whole run reports of steps that were skipped or made again, with a tiny random model."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import msgspec
 import pytest
 from tests.integration.training.bandit import BanditRunner
 
-from flightschool.errors import FlightschoolError
+from flightschool.cli import main
+from flightschool.errors import FlightschoolError, InfrastructureError
 from flightschool.records import EpisodeGroup, Task
-from flightschool.training import PoolSource, TrainingSettings, train
+from flightschool.training import PoolSource, TrainingSettings, resume, train
 from flightschool.training.folders import RunFolder
 from flightschool.training.progress import StepProgress, read_metrics
+from flightschool.training.trackers import read_events
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 TASKS = [Task(id=f"t{i}", family=f"f{i}", stratum="s", instruction=f"go {i}", initial_state="") for i in range(4)]
@@ -39,8 +42,8 @@ def folder(tiny_folder: Path, tmp_path: Path) -> Path:
 class SometimesTooLarge(BanditRunner):
     """Some groups have outcomes whose gradient no float32 can hold."""
 
-    def __init__(self, ordinals: set[int]) -> None:
-        super().__init__()
+    def __init__(self, ordinals: set[int], die_after: int = 1 << 30) -> None:
+        super().__init__(die_after)
         self._ordinals = ordinals
 
     async def group(self, *args: Any, **kwargs: Any) -> EpisodeGroup:
@@ -68,3 +71,41 @@ def test_three_skips_in_a_row_end_a_run_whatever_came_before(folder: Path) -> No
         fly(folder, SometimesTooLarge({1, 3, 4, 5}), num_steps=30)
     rows = read_metrics(RunFolder(folder).metrics)
     assert [row.skipped for row in rows] == [False, True, False, True, True, True]
+
+
+def test_every_row_leads_to_its_episodes(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Step 1 is made, step 2 skipped twice, made, undone by a crash and made again."""
+    assert main(["init", str(tmp_path / "agent")]) == 0
+    monkeypatch.chdir(tmp_path / "agent")
+    folder = tmp_path / "agent" / ".flightschool" / "runs" / "r1"
+    folder.parent.mkdir()
+    folder.parent.joinpath("model").symlink_to(tiny_folder)
+    with pytest.raises(InfrastructureError, match="the world broke"):
+        fly(folder, SometimesTooLarge({1, 2}, die_after=4), num_steps=3, checkpoint_every=100)
+    resume(folder, source=PoolSource(TASKS), runner=SometimesTooLarge(set()))
+    rows = read_metrics(RunFolder(folder).metrics)
+    assert [row.number for row in rows] == list(range(1, len(rows) + 1))
+
+    def told(*words: str) -> Any:  # Any: one JSON object
+        capsys.readouterr()
+        assert main(["runs", "show", "r1", *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    behind = told("--step", "1")
+    first = [(row["incarnation"], row["attempt"], row["skipped"], row["rolled_back"]) for row in behind["rows"]]
+    assert first == [(0, 1, False, True), (0, 1, True, True), (0, 2, True, True), (1, 2, False, False)]
+    assert [tuple(row["groups"]) for row in behind["rows"]] == [row.groups for row in rows if row.step == 1]
+    assert {episode["group"] for episode in behind["episodes"]} == {g for row in behind["rows"] for g in row["groups"]}
+    assert [(row["step"], row["attempt"]) for row in told()["steps"] if not row["skipped"]][-3:] == [
+        (1, 2),
+        (2, 4),
+        (3, 1),
+    ]
+    assert main(["runs", "show", "r1", "--step", "1"]) == 0
+    assert "row 3, step 2 skipped, attempt 2, rolled back" in " ".join(capsys.readouterr().err.split())
+
+    points = [point for path in sorted((folder / "tensorboard").iterdir()) for point in read_events(path)]
+    assert [number for number, _ in points] == [row.number for row in rows]  # none hides another
+    assert [figures["step"] for _, figures in points] == [row.step for row in rows]

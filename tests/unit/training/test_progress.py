@@ -134,8 +134,7 @@ def test_steps_that_were_skipped_and_lines_that_were_cut_are_read(tmp_path: Path
     file = MetricsFile(path)
     broken = msgspec.structs.replace(STATS, loss=math.nan, grad_norm=math.inf)
     rows = [meter().step(0, 1, STATS, 1.0), meter().step(1, 1, broken, 1.0)]
-    for row in rows:
-        file.write(row)
+    rows = [file.write(row) for row in rows]
     with path.open("ab") as stream:
         stream.write(b'{"incarnation":0,"st')
     first, second = read_metrics(path)
@@ -144,6 +143,8 @@ def test_steps_that_were_skipped_and_lines_that_were_cut_are_read(tmp_path: Path
     assert math.isnan(second.stats.loss)
     assert math.isnan(second.stats.grad_norm)
     assert second.staleness_histogram == rows[1].staleness_histogram
+    assert MetricsFile(path).write(rows[0]).number == 3
+    assert [row.number for row in read_metrics(path)] == [1, 2, 3]  # the half line is gone
     assert [row.step for row in read_steps(path)] == [1]
     assert not read_steps(path)[0].skipped
     assert read_metrics(tmp_path / "none") == []
