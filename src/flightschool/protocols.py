@@ -317,6 +317,10 @@ class TrainedEngine(Engine, Protocol):
         """Make running requests (of one session, or all) return what they have; returns how many did."""
         ...
 
+    def take_cut_tokens(self) -> int:
+        """Tokens sampled for requests that were cancelled or failed, which no completion holds, since last asked."""
+        ...
+
     async def check_health(self) -> None:
         """Raises ``InfrastructureError`` unless the engine can generate."""
         ...

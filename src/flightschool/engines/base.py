@@ -24,6 +24,12 @@ class EngineBase:
         self._orphans: set[str] = set()
         """Sessions whose weights' incarnation ended while they were under way."""
         self._dead = ""
+        self._num_cut = 0
+
+    def take_cut_tokens(self) -> int:
+        """See ``protocols.TrainedEngine``."""
+        taken, self._num_cut = self._num_cut, 0
+        return taken
 
     @property
     def version(self) -> WeightsVersion:

@@ -196,6 +196,9 @@ class HfEngine(EngineBase):
         self._jobs[request.session] = job
         try:
             return await self._sample(job)
+        except BaseException:
+            self._num_cut += len(job.logprobs)
+            raise
         finally:
             if self._jobs.get(request.session) is job:  # else released, and the name is another's now
                 del self._jobs[request.session]

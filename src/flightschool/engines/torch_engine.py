@@ -144,7 +144,11 @@ class TorchEngine(EngineBase):
         self._scheduler.add(job)
         if self._task is None or self._task.done() or self._task.get_loop() is not loop:
             self._task = loop.create_task(self._run())
-        return await job.future
+        try:
+            return await job.future
+        except BaseException:
+            self._num_cut += len(job.logprobs)
+            raise
 
     def release(self, session: str) -> None:
         """The session is over: free its cache. A request of it that still runs is cancelled."""

@@ -46,6 +46,8 @@ class Session(Transcript):
         self._key = key
         self._engine = engine
         self._seed = seed
+        self.num_sampled = 0
+        """Tokens that the engine has returned, also where no completion was made of them."""
         self.grammars: dict[str, str] = {}
         """Support of restricted completions → text of the grammar."""
 
@@ -96,13 +98,17 @@ class Session(Transcript):
             grammar=grammar,
         )
         try:
-            generation = await self._engine.generate(request)
+            generation = await self._sampled(request)
             while generation.finish == "interrupted":
-                rest = await self._engine.generate(continuation(request, generation))
-                generation = joined(generation, rest)
+                generation = joined(generation, await self._sampled(continuation(request, generation)))
         except InfrastructureError as error:
             raise EpisodeEndError(EndReason.ENGINE_ERROR, str(error)) from error
         check_generation(generation, f"session {request.session}")
+        return generation
+
+    async def _sampled(self, request: GenerationRequest) -> Generation:
+        generation = await self._engine.generate(request)
+        self.num_sampled += len(generation.token_ids_T)
         return generation
 
     def _write_completion(self, turn: Turn, generation: Generation) -> None:

@@ -307,11 +307,13 @@ class EngineContract:
         _agree(bench, 0, PROMPT, await bench.engine.generate(ask("s")))
 
     async def test_a_cancelled_waiter_leaves_and_others_go_on(self, bench: EngineBench) -> None:
-        """Nothing of it stays behind."""
+        """Nothing of it stays behind but the count of what was sampled for it."""
         async with _running(bench, [ask("a", new=MANY), ask("b", new=12)], least=2) as (first, second):
             first.cancel()
             _agree(bench, 0, PROMPT, await second)
+        assert 0 < bench.engine.take_cut_tokens() < MANY
         _agree(bench, 0, PROMPT, await bench.engine.generate(ask("a")))
+        assert bench.engine.take_cut_tokens() == 0
 
     async def test_a_closed_engine_fails_as_infrastructure(self, bench: EngineBench) -> None:
         """Waiters are told at once; nothing scores 0 for it."""

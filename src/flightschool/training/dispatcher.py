@@ -22,7 +22,7 @@ from flightschool.errors import InfrastructureError
 from flightschool.protocols import GroupSource
 from flightschool.records import Attempt, EpisodeGroup, GroupState, Task
 from flightschool.training.incidents import Incidents
-from flightschool.training.journal import Admitted, Ended, Finished, Journal, Recovery, oldest_version
+from flightschool.training.journal import Admitted, Discarded, Ended, Finished, Journal, Recovery, oldest_version
 from flightschool.training.progress import Meter
 from flightschool.training.queue import SampleQueue
 from flightschool.training.settings import TrainingSettings
@@ -37,6 +37,8 @@ class Part(NamedTuple):
     """Attempts that ended in an earlier try, by their place in the group: they are not made again."""
     keep: Callable[[Attempt], None]
     """Is told every attempt that ends, infra failures apart."""
+    sampled: Callable[[int], None]
+    """Is told once, as the try ends in whatever way, how many tokens were sampled for it."""
 
 
 MakeGroup = Callable[[Task, str, int, int, float, Part], Awaitable[EpisodeGroup]]
@@ -209,6 +211,7 @@ class Dispatcher:
 
     async def _make(self, admission: Admitted) -> EpisodeGroup:
         ended = self._members.setdefault(admission.ordinal, {})
+        known = dict(ended)
 
         def keep(attempt: Attempt) -> None:
             if attempt.reward is not None and not self._closing:
@@ -217,6 +220,10 @@ class Dispatcher:
                 )
                 ended[attempt.index] = attempt
 
+        def sampled(num_tokens: int) -> None:
+            kept = sum(a.num_completion_tokens for index, a in ended.items() if known.get(index) is not a)
+            self._discard(admission, num_tokens - kept)
+
         seed = derive_seed("group", self._settings.seed, admission.ordinal)
         return await self._make_group(
             admission.task,
@@ -224,8 +231,16 @@ class Dispatcher:
             admission.admitted_step,
             seed,
             admission.temperature,
-            Part(dict(ended), keep),
+            Part(known, keep, sampled),
         )
+
+    def _discard(self, admission: Admitted, num_tokens: int) -> None:
+        """So many tokens were sampled for attempts that were cut short, or that infrastructure failed."""
+        if num_tokens <= 0:
+            return
+        entry = Discarded(incarnation=admission.incarnation, ordinal=admission.ordinal, num_tokens=num_tokens)
+        self._journal.append(entry)
+        self._meter.discarded(num_tokens)
 
     def _ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)

@@ -12,7 +12,7 @@ from flightschool.engines.settings import EngineSettings
 from flightschool.errors import InfrastructureError
 from flightschool.perturbation import FaultProfile, profile
 from flightschool.records import Attempt, EpisodeGroup, Task, WeightsVersion
-from flightschool.rollouts import EnginePolicy, Policy, Sampling
+from flightschool.rollouts import EnginePolicy, Policy, Sampling, Session
 from flightschool.training.dispatcher import Part
 from flightschool.training.folders import BlobFolder
 from flightschool.training.placing import engine_device
@@ -65,6 +65,23 @@ class GenerationStation(Protocol):
 def is_noisy(settings: TrainingSettings, seed: int) -> bool:
     """Whether the group of this seed meets the noise: a whole group does, or none of it."""
     return derive_random("noisy-group", seed).random() < settings.noisy_share
+
+
+class _CountedPolicy(EnginePolicy):
+    """Knows how much was sampled through it, by attempts that ended and by those that never did."""
+
+    _sessions: tuple[Session, ...] = ()
+
+    def endpoint(self, task: Task, seed: int, group: str) -> Session:
+        """See ``EnginePolicy``."""
+        session = super().endpoint(task, seed, group)
+        self._sessions = (*self._sessions, session)
+        return session
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens, those of completions apart that the engine never gave back."""
+        return sum(session.num_sampled for session in self._sessions)
 
 
 class LocalGeneration:
@@ -132,10 +149,11 @@ class LocalGeneration:
         """
         noisy = self._noise is not None and is_noisy(self._settings, seed)
         engine = self.engine
+        policy = self._policy(temperature)
         try:
             made = await self._runner.group(
                 task,
-                self._policy(temperature),
+                policy,
                 size=self._settings.group_size,
                 group=group,
                 admitted_step=admitted_step,
@@ -144,7 +162,8 @@ class LocalGeneration:
                 known=part.known,
                 keep=part.keep,
             )
-        finally:  # also where the runner raises what the engine died of
+        finally:  # also where the runner raises what the engine died of, or the try is cancelled
+            part.sampled(policy.num_sampled + engine.take_cut_tokens())
             if engine.died and engine is self.engine and self._opened.renew is not None:
                 self.engine = self._opened.renew(self._version)
         if engine.died:
@@ -153,13 +172,13 @@ class LocalGeneration:
             )
         return made
 
-    def _policy(self, temperature: float) -> Policy:
+    def _policy(self, temperature: float) -> _CountedPolicy:
         sampling = Sampling(
             temperature=temperature,
             max_new_tokens=self._settings.max_new_tokens,
             constrained=self._engine_settings.constrain_calls,
         )
-        return EnginePolicy(self.engine, self._opened.tokenizer, self._name, sampling, self._keep_routing)
+        return _CountedPolicy(self.engine, self._opened.tokenizer, self._name, sampling, self._keep_routing)
 
     async def apply_weights(self, version: WeightsVersion) -> None:
         """See ``GenerationStation``; verified before the engine sees them, and again as it serves them.

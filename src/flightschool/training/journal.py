@@ -3,7 +3,8 @@
 Order of events, each durable before the next begins:
 
 1. an admission is written, then the group is generated;
-2. every attempt that ends is written, so that a group cut short goes on with the members it has;
+2. every attempt that ends is written, so that a group cut short goes on with the members it has; and how much was
+   sampled for attempts that did not;
 3. a finished group is written, then it is offered to the trainer;
 4. *consumed* is written nowhere by itself: the manifest inside a checkpoint lists the consumed groups, and the
    checkpoint's folder appears by one rename. So weights and accounts can never disagree.
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -35,12 +36,14 @@ from flightschool.training.messages import Account, Manifest
 
 __all__ = [
     "Admitted",
+    "Discarded",
     "Ended",
     "Entry",
     "Finished",
     "Journal",
     "Opened",
     "Recovery",
+    "Tally",
     "oldest_step",
     "oldest_version",
     "read_journal",
@@ -76,6 +79,14 @@ class Ended(Record, frozen=True, kw_only=True, tag="ended"):
     attempt: Attempt
 
 
+class Discarded(Record, frozen=True, kw_only=True, tag="discarded"):
+    """A try at a group ended, and some of what was sampled for it is in no attempt that ended."""
+
+    incarnation: int
+    ordinal: int
+    num_tokens: int
+
+
 class Finished(Record, frozen=True, kw_only=True, tag="finished"):
     """A group was generated and judged."""
 
@@ -84,7 +95,7 @@ class Finished(Record, frozen=True, kw_only=True, tag="finished"):
     group: EpisodeGroup
 
 
-Entry: TypeAlias = Opened | Admitted | Ended | Finished
+Entry: TypeAlias = Opened | Admitted | Ended | Discarded | Finished
 
 _HEADER = 8
 _encode = msgspec.msgpack.Encoder().encode
@@ -151,6 +162,21 @@ def _frames(path: Path) -> Iterator[bytes]:
 # ------------------------------------------------------------------------------------------------ recovery
 
 
+class Tally(Record, frozen=True, kw_only=True):
+    """Sums over earlier incarnations; what a new one still offers or keeps is left to it."""
+
+    lost_tokens: int = 0
+    """Sampled, and can no longer train."""
+    sampled_tokens: int = 0
+    """Those, and what the lineage has consumed."""
+    num_finished: int = 0
+    """Attempts of finished groups, infra failures apart."""
+    finished_tokens: int = 0
+    num_consumed: int = 0
+    """Of these, attempts of groups that the lineage has consumed."""
+    consumed_tokens: int = 0
+
+
 class Recovery(Record, frozen=True, kw_only=True):
     """What a new incarnation starts with."""
 
@@ -170,8 +196,8 @@ class Recovery(Record, frozen=True, kw_only=True):
     """Sampling temperature at which the last group was admitted; None at the start of a run."""
     num_dropped: int = 0
     """Finished groups that can no longer train: too old, or sampled under dead weights."""
-    num_dropped_tokens: int = 0
-    """Sampled tokens of their members that are not kept either."""
+    tally: Tally = Tally()
+    """What figures over the whole run go on from."""
 
 
 def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Recovery:
@@ -186,7 +212,7 @@ def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Rec
     finished: dict[int, Finished] = {}
     ended: dict[int, dict[int, Attempt]] = {}
     settled: set[int] = set()
-    dropped: list[EpisodeGroup] = []
+    num_dropped = 0
     for entry in entries:
         if isinstance(entry, Admitted):
             admitted[entry.ordinal] = entry
@@ -199,25 +225,58 @@ def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Rec
             elif _may_train(entry.group.members, entry.incarnation, durable, step, max_staleness):
                 finished[entry.ordinal] = entry
             else:
-                dropped.append(entry.group)
+                num_dropped += 1
     open_ = [ordinal for ordinal in sorted(admitted) if ordinal not in settled]
     readmit = tuple(admitted[ordinal] for ordinal in open_ if ordinal not in finished)
     kept = {entry.ordinal: tuple(ended[entry.ordinal].values()) for entry in readmit if entry.ordinal in ended}
-    saved = {attempt.id for attempts in kept.values() for attempt in attempts}
-    lost = [member for group in dropped for member in group.baseline if member.id not in saved]
+    offer = tuple(finished[ordinal] for ordinal in open_ if ordinal in finished)
+    undecided = [attempt for attempts in kept.values() for attempt in attempts]
+    undecided += [member for item in offer for member in item.group.baseline]
     return Recovery(
         incarnation=incarnation,
         step=step,
         lineage=lineage,
         consumed=manifest.consumed if manifest else (),
         accounts=manifest.accounts if manifest else (),
-        offer=tuple(finished[ordinal] for ordinal in open_ if ordinal in finished),
+        offer=offer,
         readmit=readmit,
         kept=kept,
         next_ordinal=max(admitted, default=-1) + 1,
         temperature=next((e.temperature for e in reversed(entries) if isinstance(e, Admitted)), None),
-        num_dropped=len(dropped),
-        num_dropped_tokens=sum(member.num_completion_tokens for member in lost),
+        num_dropped=num_dropped,
+        tally=_tally(entries, consumed, {attempt.id for attempt in undecided}),
+    )
+
+
+def _tally(entries: Sequence[Entry], consumed: Collection[str], undecided: Collection[str]) -> Tally:
+    """Every attempt once, by its id: one that is kept stands in the journal as it ended, and again in its group.
+
+    Args:
+        entries: of the whole journal.
+        consumed: groups of the lineage.
+        undecided: attempts that a new incarnation may still train.
+    """
+    sampled: dict[str, int] = {}
+    finished: dict[str, int] = {}
+    trained: dict[str, int] = {}
+    for entry in entries:
+        if isinstance(entry, Ended):
+            sampled[entry.attempt.id] = entry.attempt.num_completion_tokens
+        elif isinstance(entry, Finished):
+            tokens = {member.id: member.num_completion_tokens for member in entry.group.baseline}
+            finished |= tokens
+            trained |= tokens if entry.group.id in consumed else {}
+    sampled |= finished
+    discarded = sum(entry.num_tokens for entry in entries if isinstance(entry, Discarded))
+    lost = sum(n for name, n in sampled.items() if name not in trained and name not in undecided) + discarded
+    settled = [n for name, n in finished.items() if name in trained or name not in undecided]
+    return Tally(
+        lost_tokens=lost,
+        sampled_tokens=lost + sum(trained.values()),
+        num_finished=len(settled),
+        finished_tokens=sum(settled),
+        num_consumed=len(trained),
+        consumed_tokens=sum(trained.values()),
     )
 
 

@@ -58,7 +58,7 @@ from flightschool.training.messages import (
     TrainerSpec,
     num_tokens,
 )
-from flightschool.training.progress import Meter, MetricsFile, ProgressCallback
+from flightschool.training.progress import Meter, MetricsFile, ProgressCallback, read_metrics, trained_ages
 from flightschool.training.queue import SampleQueue, Waiting
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.staleness import check_tags
@@ -158,7 +158,8 @@ class Orchestrator:
             groups_per_step=settings.groups_per_step,
             count_zero_advantage=settings.count_zero_advantage,
             max_staleness=settings.max_staleness,
-            num_dropped_tokens=recovery.num_dropped_tokens,
+            before=recovery.tally,
+            ages=trained_ages(read_metrics(self._folder.metrics), recovery.lineage),
             time_limit_s=settings.time_limit_s,
         )
         self._metrics = MetricsFile(self._folder.metrics)

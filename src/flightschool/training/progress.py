@@ -6,7 +6,8 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import msgspec
 
 from flightschool.records import Attempt, EpisodeGroup, GroupState, Record
 from flightschool.training.algorithms.terms import GroupCredits, term_shares
+from flightschool.training.journal import Tally
 from flightschool.training.messages import StepStats
 
-__all__ = ["Meter", "MetricsFile", "ProgressCallback", "StepProgress", "read_metrics"]
+__all__ = ["Meter", "MetricsFile", "ProgressCallback", "StepProgress", "read_metrics", "trained_ages"]
 
 
 class StepProgress(Record, frozen=True, kw_only=True):
@@ -63,14 +65,16 @@ class StepProgress(Record, frozen=True, kw_only=True):
     trainer_idle: float
     """Share of wall time since the step before in which the trainer waited."""
     length_bias: float
-    """|mean length consumed / mean length finished − 1| over the run so far."""
+    """|mean length consumed / mean length finished − 1| over the run so far, earlier incarnations included."""
     batch_inflation: float
     """Groups of the step / groups asked for; those without a gradient are among them if they count for the step."""
     waste: float = 0.0
-    """Sampled tokens of groups that can no longer train / all sampled, over the run so far: this rule of staleness
-    drops none, so what is counted was lost with weights that no checkpoint descends from."""
+    """Sampled tokens that can no longer train / all sampled whose fate is known, over the run so far, earlier
+    incarnations included. This rule of staleness drops none, so what is counted was sampled for attempts that were cut
+    short (stragglers begun anew, a lost engine) or that infrastructure failed, or lost with weights that no checkpoint
+    descends from. What a killed process had under way is not known."""
     expired_token_share: float = 0.0
-    """Tokens older than the bound / all that got a gradient, over the run so far; anything above 0 is an error."""
+    """Tokens older than the bound / all that got a gradient, over the lineage so far; above 0 is an error."""
     generation_idle: float = 0.0
     """Share of wall time since the step before in which no group was being generated."""
     groups: tuple[str, ...] = ()
@@ -128,8 +132,35 @@ def _with_nan(value: Any) -> Any:  # Any: parsed JSON
     return math.nan if value is None else value
 
 
+def trained_ages(rows: Sequence[StepProgress], lineage: Sequence[tuple[int, int]]) -> Counter[int]:
+    """Age in versions → trained tokens, over the steps that a checkpoint descends from.
+
+    Args:
+        rows: of the run.
+        lineage: (incarnation, last step of it that is durable).
+    """
+    last = dict(lineage)
+    ages: Counter[int] = Counter()
+    for row in rows:
+        if not row.skipped and row.step <= last.get(row.incarnation, -1):
+            ages.update(row.staleness_histogram)
+    return ages
+
+
 class Meter:
-    """Collects what happened between two steps."""
+    """Collects what happened between two steps, and sums over the whole run.
+
+    Args:
+        incarnation: of the run.
+        num_steps: that it is to make.
+        first_step: version that this incarnation began with.
+        groups_per_step: asked for.
+        count_zero_advantage: whether groups without a gradient are among them.
+        max_staleness: of the run.
+        before: sums of earlier incarnations.
+        ages: of tokens that these have trained (see ``trained_ages``).
+        time_limit_s: of this incarnation.
+    """
 
     def __init__(
         self,
@@ -140,12 +171,16 @@ class Meter:
         groups_per_step: int,
         count_zero_advantage: bool = False,
         max_staleness: int = 1 << 30,
-        num_dropped_tokens: int = 0,
+        before: Tally | None = None,
+        ages: Mapping[int, int] | None = None,
         time_limit_s: float | None = None,
     ) -> None:
         self._max_staleness = max_staleness
-        self._num_dropped_tokens = num_dropped_tokens
-        self._num_aged = self._num_expired = 0
+        before = before or Tally()
+        self._lost_tokens, self._sampled_tokens = before.lost_tokens, before.sampled_tokens
+        self._finished = _Lengths(before.num_finished, before.finished_tokens)
+        self._consumed = _Lengths(before.num_consumed, before.consumed_tokens)
+        self._ages = Counter(ages or {})
         self._idle_since: float | None = time.monotonic()
         self._idle_s = 0.0
         self._time_limit_s = math.inf if time_limit_s is None else time_limit_s
@@ -155,11 +190,12 @@ class Meter:
         self._groups_per_step = groups_per_step
         self._counts_all = count_zero_advantage
         self._started = time.monotonic()
-        self._finished_lengths: list[int] = []
-        self._consumed_lengths: list[int] = []
-        self.max_staleness = 0
-        """Largest age of any trained token in this incarnation."""
         self._reset()
+
+    @property
+    def max_staleness(self) -> int:
+        """Largest age of any trained token, over the lineage so far."""
+        return max(self._ages, default=0)
 
     def _reset(self) -> None:
         self._since = time.monotonic()
@@ -180,7 +216,13 @@ class Meter:
 
     def finished(self, group: EpisodeGroup) -> None:
         """A group was generated."""
-        self._finished_lengths += [member.num_completion_tokens for member in group.baseline]
+        self._finished.add(group)
+        self._sampled_tokens += sum(member.num_completion_tokens for member in group.baseline)
+
+    def discarded(self, num_tokens: int) -> None:
+        """So many tokens were sampled for attempts that will be in no group."""
+        self._lost_tokens += num_tokens
+        self._sampled_tokens += num_tokens
 
     def consumed(
         self,
@@ -202,7 +244,7 @@ class Meter:
         self._groups.append(group)
         self._states.append(credits_.state)
         self._credits.append(credits_)
-        self._consumed_lengths += [member.num_completion_tokens for member in group.baseline]
+        self._consumed.add(group)
 
     def step(self, version_before: int, version: int, stats: StepStats, temperature: float) -> StepProgress:
         """Close the interval."""
@@ -216,9 +258,7 @@ class Meter:
         wall_s = now - self._started
         left_s = wall_s / max(1, version - self._first_step) * (self._num_steps - version)
         num_gradient = self._states.count(GroupState.COMPLETE)
-        self.max_staleness = max([self.max_staleness, *ages])
-        self._num_aged += ages.total()
-        self._num_expired += sum(n for age, n in ages.items() if age > self._max_staleness)
+        self._ages.update(ages)
         row = StepProgress(
             incarnation=self._incarnation,
             number=0,
@@ -240,7 +280,7 @@ class Meter:
             length_bias=self.length_bias(),
             batch_inflation=(len(self._groups) if self._counts_all else num_gradient) / self._groups_per_step,
             waste=self.waste(),
-            expired_token_share=self._num_expired / max(1, self._num_aged),
+            expired_token_share=self._expired_share(),
             groups=tuple(group.id for group in self._groups),
             term_shares=dict(term_shares(self._credits)),
             generation_idle=min(1.0, self._take_idle(now) / interval),
@@ -252,7 +292,11 @@ class Meter:
 
     def waste(self) -> float:
         """Sampled tokens that can no longer train / all sampled."""
-        return self._num_dropped_tokens / max(1, self._num_dropped_tokens + sum(self._finished_lengths))
+        return self._lost_tokens / max(1, self._sampled_tokens)
+
+    def _expired_share(self) -> float:
+        expired = sum(count for age, count in self._ages.items() if age > self._max_staleness)
+        return expired / max(1, self._ages.total())
 
     def _take_idle(self, now: float) -> float:
         idle_s = self._idle_s
@@ -264,8 +308,23 @@ class Meter:
 
     def length_bias(self) -> float:
         """|mean length consumed / mean length finished − 1|."""
-        consumed, finished = _mean(self._consumed_lengths), _mean(self._finished_lengths)
-        return abs(consumed / finished - 1.0) if finished else 0.0
+        finished = self._finished.mean()
+        return abs(self._consumed.mean() / finished - 1.0) if finished else 0.0
+
+
+@dataclass
+class _Lengths:
+    """Attempts and their sampled tokens."""
+
+    count: int
+    tokens: int
+
+    def add(self, group: EpisodeGroup) -> None:
+        self.count += len(group.baseline)
+        self.tokens += sum(member.num_completion_tokens for member in group.baseline)
+
+    def mean(self) -> float:
+        return self.tokens / self.count if self.count else 0.0
 
 
 def _count_ages(ages: Counter[int], group: EpisodeGroup, trained: Collection[str], version: int) -> None:

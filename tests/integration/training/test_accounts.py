@@ -1,7 +1,9 @@
-"""What a whole run reports of steps that were skipped or made again, with a tiny random model."""
+"""What a whole run reports of steps that were skipped or made again and of tokens that were lost, with a tiny
+random model."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ from tests.integration.training.bandit import BanditRunner
 
 from flightschool.cli import main
 from flightschool.errors import FlightschoolError, InfrastructureError
-from flightschool.records import EpisodeGroup, Task
+from flightschool.records import Attempt, EpisodeGroup, Task
+from flightschool.rollouts import Policy
 from flightschool.training import PoolSource, TrainingSettings, resume, train
 from flightschool.training.folders import RunFolder
+from flightschool.training.journal import Discarded, Finished, read_journal
 from flightschool.training.progress import StepProgress, read_metrics
 from flightschool.training.trackers import read_events
 
@@ -109,3 +113,53 @@ def test_every_row_leads_to_its_episodes(
     points = [point for path in sorted((folder / "tensorboard").iterdir()) for point in read_events(path)]
     assert [number for number, _ in points] == [row.number for row in rows]  # none hides another
     assert [figures["step"] for _, figures in points] == [row.step for row in rows]
+
+
+class SometimesSlow(BanditRunner):
+    """The first try at every third group samples, then waits for a tool that never answers."""
+
+    def __init__(self, die_after: int = 1 << 30) -> None:
+        super().__init__(die_after)
+        self.lost = 0
+
+    async def _attempt(self, task: Task, policy: Policy, group: str, index: int, seed: int) -> Attempt:
+        attempt = await super()._attempt(task, policy, group, index, seed)
+        if int(group[1:7]) % 3 == 0 and "-" not in group:
+            self.lost += attempt.num_completion_tokens
+            await asyncio.sleep(3600)
+        return attempt
+
+
+def test_what_stragglers_sampled_is_waste(folder: Path) -> None:
+    runner = SometimesSlow()
+    rows = fly(folder, runner, num_steps=4, group_limit_s=0.5, max_restarts=2)
+    groups = [e.group for e in read_journal(RunFolder(folder).journal) if isinstance(e, Finished)]
+    made = sum(member.num_completion_tokens for group in groups for member in group.members)
+    assert runner.lost > 0
+    assert rows[-1].waste == pytest.approx(runner.lost / (runner.lost + made))
+
+
+def test_waste_and_bias_go_on_after_a_resume(folder: Path) -> None:
+    """They cover all that the journal knows, and not only the last start."""
+    runner = SometimesSlow(die_after=9)
+    with pytest.raises(InfrastructureError, match="the world broke"):
+        fly(folder, runner, num_steps=9, checkpoint_every=4, group_limit_s=0.5, max_restarts=1)
+    resume(folder, source=PoolSource(TASKS), runner=BanditRunner())
+    files = RunFolder(folder)
+    rows = read_metrics(files.metrics)
+    entries = list(read_journal(files.journal))
+    assert sum(e.num_tokens for e in entries if isinstance(e, Discarded)) == runner.lost
+    manifest = json.loads(files.result.read_bytes())["manifest"]
+    tokens = {
+        m.id: (m.num_completion_tokens, e.group.id in manifest["consumed"])
+        for e in entries
+        if isinstance(e, Finished)
+        for m in e.group.members
+    }
+    consumed = [n for n, used in tokens.values() if used]
+    dropped = [n for n, used in tokens.values() if not used]
+    assert dropped  # of the steps that the crash undid
+    lost = sum(dropped) + runner.lost
+    assert rows[-1].waste == pytest.approx(lost / (lost + sum(consumed)))
+    means = sum(consumed) / len(consumed), (sum(consumed) + sum(dropped)) / len(tokens)
+    assert rows[-1].length_bias == pytest.approx(abs(means[0] / means[1] - 1))

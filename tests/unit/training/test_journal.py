@@ -10,6 +10,7 @@ from flightschool.records import EpisodeGroup, Task
 from flightschool.training.folders import RunFolder, durable_folder
 from flightschool.training.journal import (
     Admitted,
+    Discarded,
     Ended,
     Entry,
     Finished,
@@ -154,7 +155,35 @@ def test_members_of_a_group_that_is_too_old_are_not_lost_with_it(
     )
     found = recover(path, manifest(3, (), ((0, 3),)), max_staleness=1)
     assert [a.id for a in found.kept[0]] == ["g0:0"]
-    assert (found.num_dropped, found.num_dropped_tokens) == (1, group.members[1].num_completion_tokens)
+    assert (found.num_dropped, found.tally.lost_tokens) == (1, group.members[1].num_completion_tokens)
+
+
+def test_what_was_sampled_before_is_known_to_a_new_incarnation(
+    tmp_path: Path, make_group: MakeGroup, make_spans: MakeSpans
+) -> None:
+    """Three tokens an attempt: every one of them is consumed, lost, or still to be decided, and none counts twice."""
+    made = {
+        name: make_group([1.0, 0.0], [make_spans(version=v)] * 2, name=name)
+        for name, v in (("g0", 3), ("g1", 4), ("g2", 3))
+    }
+    half = make_group([1.0, 0.0], [make_spans(version=3), make_spans(version=4)], name="g3")
+    write(
+        tmp_path / "journal",
+        [
+            Opened(incarnation=0, step=0),
+            *(admitted(ordinal) for ordinal in range(4)),
+            *(Ended(incarnation=0, ordinal=0, attempt=member) for member in made["g0"].members),
+            *(Finished(incarnation=0, ordinal=int(name[1]), group=group) for name, group in made.items()),
+            *(Ended(incarnation=0, ordinal=3, attempt=member) for member in half.members),
+            Discarded(incarnation=0, ordinal=2, num_tokens=5),
+        ],
+    )
+    found = recover(tmp_path / "journal", manifest(3, ("g0",), ((0, 3),)), max_staleness=1)
+    assert ([item.group.id for item in found.offer], [*found.kept]) == (["g2"], [3])
+    assert found.tally.lost_tokens == 6 + 3 + 5  # of dead weights: a group and an attempt; and what was cut short
+    assert found.tally.sampled_tokens == found.tally.lost_tokens + 6
+    assert (found.tally.num_finished, found.tally.finished_tokens) == (4, 12)
+    assert (found.tally.num_consumed, found.tally.consumed_tokens) == (2, 6)
 
 
 def test_oldest_token_counts(make_group: MakeGroup, make_spans: MakeSpans) -> None:

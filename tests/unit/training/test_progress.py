@@ -11,8 +11,9 @@ import pytest
 from flightschool.records import EpisodeGroup, Reward, TokenSpan
 from flightschool.stations.report_rows import read_steps
 from flightschool.training.algorithms import TermWeights, grpo
+from flightschool.training.journal import Tally
 from flightschool.training.messages import StepStats
-from flightschool.training.progress import Meter, MetricsFile, StepProgress, read_metrics
+from flightschool.training.progress import Meter, MetricsFile, StepProgress, read_metrics, trained_ages
 
 MakeGroup = Callable[..., EpisodeGroup]
 MakeReward = Callable[..., Reward]
@@ -61,7 +62,7 @@ def test_idle_generation_is_the_time_in_which_nothing_runs(clock: list[float]) -
 
 
 def test_waste_expiry_and_shares_of_terms(make_group: MakeGroup, make_spans: MakeSpans) -> None:
-    counts = meter(max_staleness=1, num_dropped_tokens=4)
+    counts = meter(max_staleness=1, before=Tally(lost_tokens=4, sampled_tokens=4))
     group = make_group([1.0, 0.0], [make_spans(version=0), make_spans(version=3)])
     counts.finished(group)
     counts.consumed(group, grpo(group, TermWeights(process=0.0)), [member.id for member in group.members])
@@ -126,6 +127,34 @@ def test_rows_of_older_runs_can_still_be_read() -> None:
     for name in ("waste", "expired_token_share", "generation_idle", "term_shares", "reward_thinking", "reward_turns"):
         del told[name]
     assert msgspec.convert(told, StepProgress).waste == 0.0
+
+
+def test_figures_over_the_run_go_on_where_an_earlier_start_ended(make_group: MakeGroup, make_spans: MakeSpans) -> None:
+    """Ten attempts of 20 tokens were finished before, the five short ones of 10 consumed, and 50 tokens lost."""
+    before = Tally(
+        lost_tokens=50, sampled_tokens=100, num_finished=10, finished_tokens=200, num_consumed=5, consumed_tokens=50
+    )
+    counts = meter(max_staleness=1, before=before, ages={2: 3, 0: 10})
+    assert counts.max_staleness == 2
+    group = make_group([1.0, 0.0], [make_spans(version=3)] * 2)
+    counts.finished(group)
+    counts.consumed(group, grpo(group, TermWeights()), [member.id for member in group.members])
+    counts.discarded(4)
+    row = counts.step(3, 4, STATS, 1.0)
+    assert row.waste == pytest.approx(54 / 110)
+    assert row.length_bias == pytest.approx(1 - (56 / 7) / (206 / 12))
+    assert row.expired_token_share == pytest.approx(3 / 19)
+
+
+def test_ages_of_earlier_starts_are_those_of_durable_steps() -> None:
+    rows = [
+        msgspec.structs.replace(
+            meter().step(0, 1, STATS, 1.0), incarnation=start, step=step, skipped=skipped, staleness_histogram={age: 10}
+        )
+        for start, step, skipped, age in ((0, 1, False, 0), (0, 2, False, 1), (0, 2, True, 7), (1, 2, False, 0))
+    ]
+    assert trained_ages(rows, ((0, 1), (1, 2))) == {0: 20}
+    assert trained_ages(rows, ()) == {}
 
 
 def test_steps_that_were_skipped_and_lines_that_were_cut_are_read(tmp_path: Path) -> None:

@@ -111,6 +111,9 @@ class ServedEngine(EngineBase):
         self._running[request.session] = running
         try:
             return await self._whole(request, running)
+        except BaseException:
+            self._num_cut += running.num_arrived
+            raise
         finally:
             if self._running.get(request.session) is running:  # else released, and the name is another's now
                 del self._running[request.session]
@@ -202,6 +205,7 @@ class ServedEngine(EngineBase):
                 running.told = True
                 self._check_label(delta.version, version)
             self.generated_tokens += len(delta.token_ids_T)
+            running.num_arrived += len(delta.token_ids_T)
             running.deltas.append(delta)
 
     def _check_label(self, told: str, version: WeightsVersion) -> None:

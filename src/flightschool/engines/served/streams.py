@@ -28,6 +28,8 @@ class Running:
 
     def __init__(self) -> None:
         self.deltas: list[Delta] = []
+        self.num_arrived = 0
+        """Tokens of all pieces so far."""
         self.stream: asyncio.Future[None] | None = None
         self.interrupted = False
         """Whether its caller wants what there is; else it goes on by itself once the gate is open."""
