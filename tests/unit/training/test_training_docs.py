@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from flightschool.config import Settings
+from flightschool.engines.settings import EngineSettings
 from flightschool.training import ALGORITHMS, StepProgress, TrainingSettings
 from flightschool.training.algorithms import CORRECTIONS
 from flightschool.training.messages import StepStats
+from flightschool.verification.reward import RewardSettings
 
 TEXT = (Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8")
+TABLES: dict[str, type[Settings]] = {"Settings": TrainingSettings, "Engine": EngineSettings, "Reward": RewardSettings}
+LEAST_WORDS = 3
 
 
 def section(name: str) -> str:
@@ -22,8 +30,60 @@ def first_column(text: str) -> set[str]:
     return {name for row in re.findall(r"^\|(.*?)\|", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
 
 
-def test_every_setting_and_no_other_is_explained() -> None:
-    assert first_column(section("Settings")) - {"option"} == set(TrainingSettings.model_fields)
+def explained(name: str) -> Iterator[tuple[str, str, str]]:
+    """(option, default, meaning) of every row; a row of several options has as many defaults, in their order."""
+    for line in re.findall(r"^\| `.*", section(name), re.MULTILINE):
+        names, defaults, meaning = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
+        options = re.findall(r"`([^`]+)`", names)
+        values = re.sub(r" *\(.*\)", "", defaults).replace("`", "")
+        split = values.split(", ") if len(options) > 1 else [values]
+        for option, value in zip(options, split, strict=True):
+            yield option, value, meaning
+
+
+def told(default: object) -> set[str]:
+    """Words that a default may be told by."""
+    match default:
+        case None:
+            return {"none"}
+        case bool():
+            return {str(default).lower()}
+        case "":
+            return {"empty"}
+        case tuple():
+            return {", ".join(map(str, default)) or "empty"}
+        case _:
+            return {str(default)}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_option_and_no_other_is_explained_once(name: str) -> None:
+    options = [option for option, _, _ in explained(name)]
+    assert sorted(options) == sorted(TABLES[name].model_fields)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_default_is_as_told_and_every_option_has_a_meaning(name: str) -> None:
+    for option, text, meaning in explained(name):
+        default = TABLES[name].model_fields[option].default
+        if isinstance(default, int | float) and not isinstance(default, bool):
+            assert float(text) == default, option
+        else:
+            assert text in told(default), option
+        assert len(meaning.split()) >= LEAST_WORDS, option
+
+
+@pytest.mark.parametrize(
+    ("weight", "options"),
+    [
+        ("latency_weight", ("latency_low_ms", "latency_high_ms")),
+        ("thinking_weight", ("thinking_budget",)),
+    ],
+)
+def test_a_weight_names_what_it_cannot_do_without(weight: str, options: tuple[str, ...]) -> None:
+    (meaning,) = (meaning for option, _, meaning in explained("Settings") if option == weight)
+    assert all(f"`{option}`" in meaning for option in options)
+    assert set(options) <= set(RewardSettings.model_fields)
 
 
 def test_every_figure_and_no_other_is_explained() -> None:
@@ -34,16 +94,3 @@ def test_every_figure_and_no_other_is_explained() -> None:
 def test_every_algorithm_and_correction_is_named() -> None:
     assert first_column(section("Algorithms")) - {"algorithm"} == set(ALGORITHMS)
     assert all(f"`{name}`" in section("Settings") for name in CORRECTIONS)
-
-
-def test_plain_defaults_are_as_told() -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \| `?([^|`]+?)`? \|", section("Settings"), re.MULTILINE))
-    told = {"false": False, "true": True}
-    for name, text in rows.items():
-        default = TrainingSettings.model_fields[name].default
-        if isinstance(default, bool):
-            assert told[text] is default, name
-        elif isinstance(default, int | float):
-            assert float(text) == default, name
-        elif isinstance(default, str):
-            assert text == default, name
