@@ -207,3 +207,11 @@ class JobSettings(Settings):
         if self.harness.command is not None and self.training.turn_weight:
             raise ValueError("training.turn_weight 0 with harness.command: which turn asked for a call is not known")
         return self
+
+    @model_validator(mode="after")
+    def _pays_for_a_budget_that_there_is(self) -> JobSettings:
+        if self.training.thinking_weight and not self.reward.thinking_budget:
+            raise ValueError(
+                "reward.thinking_budget of at least 1 with training.thinking_weight: nothing else is paid for"
+            )
+        return self

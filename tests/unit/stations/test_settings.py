@@ -119,3 +119,10 @@ def test_credit_by_turn_and_a_program_exclude_each_other(tmp_path: Path) -> None
     path.write_text('[harness]\ncommand = "python3"\n[training]\nturn_weight = 0.1\n', encoding="utf-8")
     with pytest.raises(ConfigError, match="turn_weight"):
         load_settings(path, JobSettings)
+
+
+def test_a_weight_on_a_budget_that_nobody_set_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"reward\.thinking_budget"):
+        parse_settings({"training": {"thinking_weight": 0.25}}, JobSettings, where="train.toml")
+    table = {"training": {"thinking_weight": 0.25}, "reward": {"thinking_budget": 40}}
+    assert parse_settings(table, JobSettings, where="train.toml").reward.thinking_budget == 40
