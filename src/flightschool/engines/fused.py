@@ -39,7 +39,7 @@ class _RmsNorm(torch.autograd.Function):
         (grad,) = grads
         x, weight_X, inverse = ctx.saved_tensors
         normed = x * inverse
-        weight_grad_X = torch.linalg.vecdot(grad.reshape(-1, grad.shape[-1]), normed.view(-1, grad.shape[-1]), dim=0)
+        weight_grad_X = torch.linalg.vecdot(grad.reshape(-1, grad.shape[-1]), normed.reshape(-1, grad.shape[-1]), dim=0)
         scaled = grad * weight_X
         mean = torch.linalg.vecdot(scaled, normed, dim=-1).unsqueeze(-1).div_(x.shape[-1])
         return scaled.addcmul_(normed, mean, value=-1.0).mul_(inverse), weight_grad_X, None

@@ -23,7 +23,10 @@ from torch import Tensor
 from flightschool.engines.products import product
 from flightschool.training.rows import Layout
 
-__all__ = ["Above", "Batch", "Cascade", "cascaded"]
+__all__ = ["CASCADED_TYPES", "Above", "Batch", "Cascade", "cascaded"]
+
+CASCADED_TYPES = (torch.float32, torch.float64)
+"""What ``cascaded`` computes in: logarithms and outcomes of parts are joined in the type of the queries."""
 
 _BLOCK = 1 << 19
 """Scores that are held at once: they stay in the cache until they are used."""
@@ -63,7 +66,7 @@ class Cascade:
 
 
 def cascaded(q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor, cascade: Cascade) -> Tensor:
-    """Attend, ``[N, H, F]``; float32 or float64 on a CPU."""
+    """Attend, ``[N, H, F]``; one of ``CASCADED_TYPES`` on a CPU."""
     return _Cascaded.apply(q_NHF, k_NKF, v_NKF, cascade)  # type: ignore[no-any-return, no-untyped-call]
 
 

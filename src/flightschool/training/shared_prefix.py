@@ -3,8 +3,9 @@
 A prompt that eight members share is computed once, forward and backward; its keys and values are read by all eight,
 and their gradients meet in it. Segments of equal depth and similar length are padded into one batch: queries
 ``[B, T]``, keys and values ``[B, C + T]`` gathered by index from the flat pack, ``C`` the longest path above. Only the
-small attention tensors are ever padded; all linear layers run on the flat tokens. On CPUs, long segments that many
-tokens see are multiplied apart (see ``cascade``); on accelerators, whose kernels for batches are at their best, not.
+small attention tensors are ever padded; all linear layers run on the flat tokens. On CPUs and in float32, long segments
+that many tokens see are multiplied apart (see ``cascade``); not on accelerators, whose kernels for batches are at their
+best, and not in bfloat16, whose sums of exponentials would be rounded before the parts are joined.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flightschool.training.cascade import Above, Batch, Cascade, cascaded
+from flightschool.training.cascade import CASCADED_TYPES, Above, Batch, Cascade, cascaded
 from flightschool.training.packing import Pack, Segment
 from flightschool.training.rows import Layout, deal, gather_up, repeat
 from flightschool.training.stem_attention import Stem
@@ -58,11 +59,19 @@ class SharedPrefixAttention:
         pack: whose tokens the model is run on, unchanged in order.
         device: where indices and masks live.
         stem: what stands before the pack's tokens, if the pack was cut off one (see ``stem``).
+        dtype: of queries, keys and values.
     """
 
-    def __init__(self, pack: Pack, device: torch.device | str = "cpu", stem: Stem | None = None) -> None:
+    def __init__(
+        self,
+        pack: Pack,
+        device: torch.device | str = "cpu",
+        stem: Stem | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         self._stem = stem
-        self._above = _above(pack) if torch.device(device).type == "cpu" else {}
+        apart = torch.device(device).type == "cpu" and dtype in CASCADED_TYPES
+        self._above = _above(pack) if apart else {}
         self._buckets = [
             _bucket(pack, segments, self._above, device) for depth in _by_depth(pack) for segments in _by_length(depth)
         ]

@@ -183,18 +183,21 @@ class TorchTrainer:
         if self._routes is not None:
             routing = ReplayedRouting(pack.routes_N, self._loaded.config, self._device)
             self._num_replayed += routing.num_replayed
-        hidden_ND = self.model(tokens_N, positions_N, SharedPrefixAttention(pack, self._device, stem), routing)
+        hidden_ND = self.model(tokens_N, positions_N, self._attention(pack, stem), routing)
         # The head works on a leaf of its own: its chunks go backward one by one, the body once at the end.
         leaf_ND = hidden_ND.detach().requires_grad_(True)
         targets = PackTensors.of(pack, self._device, self._book)
         if self._reference is not None:
-            attention = SharedPrefixAttention(pack, self._device, reference)
+            attention = self._attention(pack, reference)
             targets = replace(targets, reference_M=self._reference_logprobs(tokens_N, positions_N, attention, targets))
         sums = self._head(leaf_ND, targets)
         if leaf_ND.grad is not None:
             torch.autograd.backward(hidden_ND, leaf_ND.grad)
         self._weights.collect()
         return sums
+
+    def _attention(self, pack: Pack, stem: Stem | None) -> SharedPrefixAttention:
+        return SharedPrefixAttention(pack, self._device, stem, self._dtype)
 
     def _head(self, leaf_ND: Tensor, targets: PackTensors) -> LossSums:
         return head_losses(self.model.logits, leaf_ND, targets, self._algorithm.shape)

@@ -53,3 +53,12 @@ def test_the_rotation_is_autograds(num: int, heads: int, size: int, seed: int) -
     torch.testing.assert_close(torch.autograd.grad(ours, x, slopes)[0], expected)
     with torch.no_grad():
         torch.testing.assert_close(rotate_halves(x, cos, sin), plain)
+
+
+def test_a_norm_of_what_lies_scattered_has_its_gradients() -> None:
+    x = torch.randn(6, 5, 4, generator=torch.Generator().manual_seed(0)).transpose(0, 1).requires_grad_(True)
+    weight = torch.linspace(0.5, 2.0, 4).requires_grad_(True)
+    slopes = torch.randn(5, 6, 4, generator=torch.Generator().manual_seed(1))
+    ours, plain = rms_norm(x, weight, 1e-5), F.rms_norm(x, weight.shape, weight, 1e-5)
+    expected = torch.autograd.grad(plain, (x, weight), slopes)
+    torch.testing.assert_close(torch.autograd.grad(ours, (x, weight), slopes), expected)

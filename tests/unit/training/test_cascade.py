@@ -86,3 +86,12 @@ def test_only_what_many_see_is_taken_apart() -> None:
     long = pack_of(Segment(0, 300, ()), Segment(300, 40, (0,)), Segment(340, 40, (0,)))
     (above,) = SharedPrefixAttention(long)._above.values()
     assert (above.keys, above.tokens) == (slice(0, 300), slice(300, 380))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_every_type_is_attended(dtype: torch.dtype) -> None:
+    pack = pack_of(Segment(0, 300, ()), Segment(300, 40, (0,)), Segment(340, 40, (0,)))
+    q, k, v = (flat(pack.num_tokens, heads, 4, heads).detach() for heads in (2, 1, 1))
+    ours = SharedPrefixAttention(pack, dtype=dtype)(0, q.to(dtype), k.to(dtype), v.to(dtype))
+    assert ours.dtype is dtype
+    torch.testing.assert_close(ours.float(), plain(pack, q, k, v).float(), atol=2e-2, rtol=2e-2)

@@ -113,3 +113,18 @@ def test_gradients_are_those_of_packs_that_compute_it_each(
     assert ours.keys() == expected.keys()
     for key, gradient in expected.items():
         torch.testing.assert_close(ours[key], gradient, atol=2e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("limit", "has_stem"), [(1280, False), (400, True)])
+def test_bfloat16_under_a_long_prompt(tiny_folder: Path, tmp_path: Path, limit: int, has_stem: bool) -> None:
+    """Long enough, and seen by enough tokens, for what float32 multiplies apart."""
+    groups = [opened(random_group(seed, size=12), tuple(place % 250 for place in range(300))) for seed in range(2)]
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        (tmp_path / dtype).mkdir()
+        station = trainer(tiny_folder, tmp_path / dtype, dtype=dtype, max_pack_tokens=limit, mismatch_floor=10.0)
+        assert bool(station._packed(*groups)[0]) == has_stem
+        station.accumulate(*groups)
+        gradients = [tensor.grad for tensor in station._weights.trained if tensor.grad is not None]
+        found[dtype] = torch.cat([gradient.float().flatten() for gradient in gradients])
+    assert (found["bfloat16"] - found["float32"]).norm() < 0.05 * found["float32"].norm()
