@@ -15,11 +15,10 @@ from flightschool.training.algorithms import (
     TermWeights,
     TurnQuality,
     algorithm_of,
-    in_order,
     most_spread,
     shuffle_rewards,
-    turn_credits,
     turn_quality,
+    turn_terms,
 )
 from flightschool.training.messages import TrainGroup, TrainMember
 from flightschool.training.settings import TrainingSettings
@@ -76,8 +75,7 @@ class Crediting:
         if found.state is not GroupState.COMPLETE:
             return Credited(found, None, {}, qualities)
         weight = 0.0 if settings.shuffle_rewards else settings.turn_weight  # the control learns nothing
-        correct = frozenset(m.id for m in group.baseline if m.reward is not None and m.reward.success)
-        turns = in_order(turn_credits(group, weight, self._quality), found.credits, correct)
+        turns = turn_terms(group, found.credits, weight, self._quality)
         return Credited(found, train_group(group, found, settings.trained_members, turns), turns, qualities)
 
     def _qualities(self, group: EpisodeGroup) -> tuple[float, ...]:

@@ -108,7 +108,8 @@ class TrainingSettings(Settings):
     kl_reference: Literal["start", "sampling"] = "start"
     """The model that the run began with (a second model in memory), or the policy that sampled (none)."""
     overlong_limit: int | None = Field(default=None, ge=1)
-    """``dapo``: sampled tokens of an attempt at which its score is reduced by 1. None: length costs nothing."""
+    """``dapo``: sampled tokens of an attempt at which its score is reduced by ½, half of the distance between right
+    and wrong; never so far that a correct attempt falls below another. None: length costs nothing."""
     overlong_buffer: int = Field(default=64, ge=1)
     """``dapo``: tokens before the limit over which the reduction grows from 0."""
     turn_weight: float = Field(default=0.0, ge=0.0, le=1.0)

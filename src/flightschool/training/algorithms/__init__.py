@@ -25,6 +25,7 @@ from flightschool.training.algorithms.turns import (
     milestone_quality,
     turn_credits,
     turn_quality,
+    turn_terms,
 )
 
 __all__ = [
@@ -59,4 +60,5 @@ __all__ = [
     "term_shares",
     "turn_credits",
     "turn_quality",
+    "turn_terms",
 ]

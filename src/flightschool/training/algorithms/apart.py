@@ -16,7 +16,7 @@ import msgspec
 from flightschool.records import EpisodeGroup, GroupState
 from flightschool.training.algorithms.terms import GroupCredits, TermWeights
 
-__all__ = ["MakeCredits", "apart"]
+__all__ = ["MakeCredits", "apart", "by_weather"]
 
 MakeCredits: TypeAlias = Callable[[EpisodeGroup, TermWeights], GroupCredits]
 
@@ -25,13 +25,9 @@ def apart(make: MakeCredits) -> MakeCredits:
     """The same algorithm on each noise profile of a group by itself; nothing changes where there is one."""
 
     def credits_of(group: EpisodeGroup, weights: TermWeights) -> GroupCredits:
-        profiles = dict.fromkeys(member.noise for member in group.members)
-        if len(profiles) < 2:
-            return make(group, weights)
-        parts = [
-            make(msgspec.structs.replace(group, members=tuple(m for m in group.members if m.noise == profile)), weights)
-            for profile in profiles
-        ]
+        parts = [make(part, weights) for part in by_weather(group)]
+        if len(parts) == 1:
+            return parts[0]
         by_attempt = {credit.attempt: credit for part in parts for credit in part.credits}
         states = {part.state for part in parts}
         for state in (GroupState.COMPLETE, GroupState.ZERO_ADVANTAGE):
@@ -41,3 +37,14 @@ def apart(make: MakeCredits) -> MakeCredits:
         return GroupCredits(state=GroupState.TOO_FEW)
 
     return credits_of
+
+
+def by_weather(group: EpisodeGroup) -> list[EpisodeGroup]:
+    """The group's members of each noise profile, in order of appearance; the group itself where there is one."""
+    profiles = dict.fromkeys(member.noise for member in group.members)
+    if len(profiles) < 2:
+        return [group]
+    return [
+        msgspec.structs.replace(group, members=tuple(m for m in group.members if m.noise == profile))
+        for profile in profiles
+    ]

@@ -1,7 +1,8 @@
 """What all group algorithms share: the score that is normalised, the terms that are not, and who counts.
 
-A member's *score* is ``gate · (outcome + κ · process_weight · process)``. The algorithm turns the scores of a group
-into advantages. Latency and thinking are added afterwards,
+A member's *score* is ``gate · (outcome + κ · process_weight · process) + ν · p``, with p ≤ 0 what the algorithm itself
+takes off (DAPO for length; else 0). The algorithm turns the scores of a group into advantages. Latency and thinking are
+added afterwards,
 
     term_i = λ · w · (x_i − mean of x over correct members)        for correct members, 0 for all others,
 
@@ -9,14 +10,15 @@ so they are bounded by their weights and can never be blown up: were they part o
 is correct would have only their variance, and division by the standard deviation would turn milliseconds into unit
 advantages.
 
-**Every correct member's advantage is above every other member's.** Two shares see to that, of the group and not of the
+**Every correct member's advantage is above every other member's.** Shares see to that, of the group and not of the
 settings, since settings know neither its outcomes nor its standard deviation. With *gap* the distance between the worst
 correct and the best other member,
 
-    κ = min(1, ½ · gap of gated outcomes / most that process terms could close of it),
+    ν = min(1, ½ · gap of gated outcomes / most that p could close of it),
+    κ = min(1, ½ · gap that is left / most that process terms could close of it),
     λ = min(1, ½ · gap of normalised scores / most that latency and thinking take from a correct member).
 
-Both are 1 for the settings as shipped (outcomes of wrong work at most ½, process_weight 0.1). An outcome just below 1
+All are 1 for the settings as shipped (outcomes of wrong work at most ½, process_weight 0.1). An outcome just below 1
 is set at least ``LEAST_GAP`` below, so that a gap survives floating point. Where scores differ by no more than
 ``FLAT`` the group carries no gradient at all.
 
@@ -30,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from flightschool.records import Credit, EpisodeGroup, GroupState, Record, Reward
+from flightschool.records import Attempt, Credit, EpisodeGroup, GroupState, Record, Reward
 
 __all__ = [
     "FLAT",
@@ -38,6 +40,7 @@ __all__ = [
     "GroupCredits",
     "TermWeights",
     "credit_group",
+    "keeping_order",
     "latency_terms",
     "score",
     "term_shares",
@@ -49,6 +52,7 @@ LEAST_GAP = 1e-6
 """Least distance between a correct outcome and any other, once scored."""
 
 Normalise = Callable[[Sequence[float]], list[float]]
+Penalty = Callable[[Attempt], float]
 
 
 class TermWeights(Record, frozen=True, kw_only=True):
@@ -77,17 +81,21 @@ def latency_terms(rewards: Sequence[Reward], weight: float) -> list[float]:
     return _among_correct(rewards, [reward.latency for reward in rewards], weight)
 
 
-def credit_group(group: EpisodeGroup, normalise: Normalise, weights: TermWeights) -> GroupCredits:
+def credit_group(
+    group: EpisodeGroup, normalise: Normalise, weights: TermWeights, penalty: Penalty | None = None
+) -> GroupCredits:
     """Credits of a group, or the state that says why it has none.
 
     Args:
         normalise: scores → advantages, order-preserving; only called when scores differ.
+        penalty: p of a member, in units of the outcome; None: nothing is taken off.
     """
     members = [(member, member.reward) for member in group.members if member.reward is not None]
     if len(members) < 2:
         return GroupCredits(state=GroupState.TOO_FEW)
     rewards = [reward for _, reward in members]
-    outcomes, process = _score_parts(rewards, weights)
+    penalties = [0.0 if penalty is None else penalty(member) for member, _ in members]
+    outcomes, process = _score_parts(rewards, penalties, weights)
     scores = [a + b for a, b in zip(outcomes, process, strict=True)]
     flat = max(scores) - min(scores) <= FLAT
     base = [0.0] * len(scores) if flat else normalise(scores)
@@ -141,14 +149,16 @@ def term_shares(groups: Sequence[GroupCredits]) -> Mapping[str, float]:
 # ------------------------------------------------------------------------------------------------ the score
 
 
-def _score_parts(rewards: Sequence[Reward], weights: TermWeights) -> tuple[list[float], list[float]]:
-    """Gated outcomes and process terms, the latter scaled by κ."""
+def _score_parts(
+    rewards: Sequence[Reward], penalties: Sequence[float], weights: TermWeights
+) -> tuple[list[float], list[float]]:
+    """Gated outcomes less ν · penalties, and process terms scaled by κ."""
     outcomes = [reward.gate * reward.outcome for reward in rewards]
     process = [reward.gate * weights.process * reward.process for reward in rewards]
     good = [i for i, reward in enumerate(rewards) if reward.success]
     other = [i for i, reward in enumerate(rewards) if not reward.success]
     if not good or not other:
-        return outcomes, process
+        return [a + p for a, p in zip(outcomes, penalties, strict=True)], process
     least = min(outcomes[i] for i in good)
     most = max(outcomes[i] for i in other)
     if least - most < LEAST_GAP:
@@ -156,14 +166,20 @@ def _score_parts(rewards: Sequence[Reward], weights: TermWeights) -> tuple[list[
         for i in other:
             outcomes[i] *= shrink
         most *= shrink
-    closing = max(process[i] for i in other) - min(process[i] for i in good)
-    kappa = _limit(least - most, closing)
+    nu = keeping_order(least - most, max(penalties[i] for i in other) - min(penalties[i] for i in good))
+    outcomes = [a + nu * p for a, p in zip(outcomes, penalties, strict=True)]
+    left = min(outcomes[i] for i in good) - max(outcomes[i] for i in other)
+    kappa = keeping_order(left, max(process[i] for i in other) - min(process[i] for i in good))
     return outcomes, [kappa * value for value in process]
 
 
-def _limit(gap: float, closing: float) -> float:
-    """Share of terms that closes at most half of a gap which all of them would close by ``closing``."""
-    return 1.0 if closing <= 0.5 * gap else 0.5 * gap / closing
+def keeping_order(gap: float, closing: float) -> float:
+    """Share of terms that closes at most half of a gap which all of them would close by ``closing``.
+
+    Between 0 and 1; 0 where there is no gap to close and the terms would widen what is wrong.
+    """
+    room = max(0.0, 0.5 * gap)
+    return 1.0 if closing <= room else room / closing
 
 
 def _share_of_outcome(scores: Sequence[float], outcomes: Sequence[float], base: Sequence[float]) -> list[float]:
@@ -191,7 +207,7 @@ def _terms_after(
         return latency, thinking
     gap = min(base[i] for i in good) - max(base[i] for i in other)
     closing = -min(latency[i] + thinking[i] for i in good)
-    share = _limit(gap, closing)
+    share = keeping_order(gap, closing)
     return [share * value for value in latency], [share * value for value in thinking]
 
 

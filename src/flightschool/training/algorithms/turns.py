@@ -20,7 +20,7 @@ correct member stays above every token of any other,
 
 with *gap* the distance between the worst correct and the best other member's advantage. Source of the form: turn-level
 credit as in Zeng et al. 2025, arXiv:2505.11821 (MT-GRPO), with the baseline taken over all turns, since members have
-different numbers of them.
+different numbers of them. Both, mean and λ, are of the members that met the same weather (see ``apart``).
 
 By hand: one member with turns (good, half failed), another with (good): q = (0, −½), (0), mean −1/6; w = .3 gives
 (.05, −.1), (.05). Milestones, two of them: one member reaches the first in turn 0 and the second in turn 1 of 3,
@@ -35,10 +35,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from flightschool.records import Attempt, Credit, EpisodeGroup, MilestoneCheck, SpanKind
-from flightschool.training.algorithms.terms import FLAT
+from flightschool.training.algorithms.apart import by_weather
+from flightschool.training.algorithms.terms import FLAT, keeping_order
 from flightschool.verification.shaping import milestone_potentials, shaping, sums_to_go
 
-__all__ = ["MilestonesOf", "TurnQuality", "in_order", "milestone_quality", "turn_credits", "turn_quality"]
+__all__ = [
+    "MilestonesOf",
+    "TurnQuality",
+    "in_order",
+    "milestone_quality",
+    "turn_credits",
+    "turn_quality",
+    "turn_terms",
+]
 
 TurnQuality: TypeAlias = Callable[[Attempt], dict[int, float]]
 """Attempt → turn → how good the turn was; turns that nothing can be said about are left out."""
@@ -79,6 +88,27 @@ def milestone_quality(milestones_of: MilestonesOf) -> TurnQuality:
     return quality
 
 
+def turn_terms(
+    group: EpisodeGroup, credits_: Sequence[Credit], weight: float, quality: TurnQuality = turn_quality
+) -> Mapping[str, dict[int, float]]:
+    """Attempt → turn → what its tokens get beside the attempt's advantage; each weather by itself.
+
+    Args:
+        group: whose turns.
+        credits_: of its members; those without one get nothing.
+        weight: bound of the term.
+        quality: judges turns; its values must span at most 1.
+    """
+    terms: dict[str, dict[int, float]] = {}
+    for part in by_weather(group):
+        ids = {member.id for member in part.members}
+        own = [credit for credit in credits_ if credit.attempt in ids]
+        if own:
+            correct = frozenset(m.id for m in part.baseline if m.reward is not None and m.reward.success)
+            terms |= in_order(turn_credits(part, weight, quality), own, correct)
+    return terms
+
+
 def in_order(
     turns: Mapping[str, dict[int, float]], credits_: Sequence[Credit], correct: frozenset[str]
 ) -> Mapping[str, dict[int, float]]:
@@ -91,14 +121,13 @@ def in_order(
     """
     good = [credit for credit in credits_ if credit.attempt in correct]
     other = [credit for credit in credits_ if credit.attempt not in correct]
-    if not good or not other:
+    if not turns or not good or not other:
         return turns
     gap = min(credit.advantage for credit in good) - max(credit.advantage for credit in other)
     # a token of a turn without a term has none: 0 is always among them
     lowest = min(min([0.0, *turns.get(credit.attempt, {}).values()]) for credit in good)
     highest = max(max([0.0, *turns.get(credit.attempt, {}).values()]) for credit in other)
-    closing = highest - lowest
-    share = 1.0 if closing <= 0.5 * gap else 0.5 * gap / closing
+    share = keeping_order(gap, highest - lowest)
     return {attempt: {turn: share * value for turn, value in row.items()} for attempt, row in turns.items()}
 
 

@@ -102,7 +102,7 @@ def test_dapo_samples_on_while_all_or_none_are_correct(make_group: MakeGroup, ma
 
 def test_overlong_by_hand() -> None:
     overlong = Overlong(limit=100, buffer=20)
-    assert [overlong_penalty(n, overlong) for n in (0, 80, 90, 100, 500)] == [0.0, 0.0, -0.5, -1.0, -1.0]
+    assert [overlong_penalty(n, overlong) for n in (0, 80, 90, 100, 500)] == [0.0, 0.0, -0.25, -0.5, -0.5]
     assert overlong_penalty(500, None) == 0.0
 
 
@@ -111,10 +111,28 @@ def test_overlong_answers_lose_score(make_group: MakeGroup, make_spans: MakeSpan
     spans = [make_spans(turns=(((7,) * n, ()),)) for n in lengths]
     group = make_group([1.0, 1.0, 0.0, 0.0], spans)
     found = [c.advantage for c in dapo(group, PLAIN, Overlong(limit=10, buffer=2)).credits]
-    scores = [1.0, 0.5, 0.0, -1.0]
+    scores = [1.0, 0.75, 0.0, -0.5]
     mean = fmean(scores)
     deviation = math.sqrt(sum((s - mean) ** 2 for s in scores) / 3)
     assert found == pytest.approx([(s - mean) / (deviation + 1e-6) for s in scores])
+
+
+def test_length_takes_at_most_half_of_what_is_between_right_and_wrong(
+    make_group: MakeGroup, make_spans: MakeSpans
+) -> None:
+    """Right at the limit, .8 below it: ν = .2, scores .9 and .8."""
+    spans = [make_spans(turns=(((7,) * n, ()),)) for n in (100, 10)]
+    found = dapo(make_group([1.0, 0.8], spans), PLAIN, Overlong(limit=100, buffer=20))
+    deviation = math.sqrt(2 * 0.05**2)
+    assert [c.advantage for c in found.credits] == pytest.approx([0.05 / deviation, -0.05 / deviation], rel=1e-4)
+
+
+def test_an_overlong_success_is_still_one(make_group: MakeGroup, make_spans: MakeSpans) -> None:
+    """What it has lost to length does not take it out of those that are compared by latency."""
+    spans = [make_spans(turns=(((7,) * n, ()),)) for n in (100, 10, 10)]
+    rewards = [Reward(outcome=o, process=0.0, latency=s, gate=1.0, total=o) for o, s in ((1, 1), (1, 0), (0, 0))]
+    found = dapo(make_group(rewards, spans), TermWeights(latency=0.2), Overlong(limit=100, buffer=20))
+    assert [c.terms["latency"] for c in found.credits] == pytest.approx([0.1, -0.1, 0.0])
 
 
 # ------------------------------------------------------------------------------------------------ noise apart
