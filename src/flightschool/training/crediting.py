@@ -36,6 +36,8 @@ class Credited(NamedTuple):
     """Attempt → turn → what its tokens are credited beside the attempt's advantage."""
     turn_qualities: tuple[float, ...] = ()
     """Of all turns that were judged, in any state of the group: what the figures of a step report."""
+    num_flat_members: int = 0
+    """Scored members of a group that was compared and gives no gradient: advantages of 0."""
 
 
 class Crediting:
@@ -68,12 +70,13 @@ class Crediting:
         _check_rewards(group)
         if settings.shuffle_rewards:
             group = shuffle_rewards(group, settings.seed)
-        found = self._algorithm.credits(group, self._weights)
         qualities = self._qualities(group)
         if self.watches(group):
-            found = GroupCredits(state=GroupState.ZERO_ADVANTAGE)
+            return Credited(GroupCredits(state=GroupState.ZERO_ADVANTAGE), None, {}, qualities)
+        found = self._algorithm.credits(group, self._weights)
         if found.state is not GroupState.COMPLETE:
-            return Credited(found, None, {}, qualities)
+            num_flat = len(group.baseline) if found.state is GroupState.ZERO_ADVANTAGE else 0
+            return Credited(found, None, {}, qualities, num_flat)
         weight = 0.0 if settings.shuffle_rewards else settings.turn_weight  # the control learns nothing
         turns = turn_terms(group, found.credits, weight, self._quality)
         return Credited(found, train_group(group, found, settings.trained_members, turns), turns, qualities)

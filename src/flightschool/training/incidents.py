@@ -22,7 +22,7 @@ class Incident(Record, frozen=True, kw_only=True):
     at: float
     """Unix time."""
     kind: str
-    """``restart``, ``retry``, ``straggler``, ``hang``, ``tracker``."""
+    """``restart``, ``retry``, ``straggler``, ``hang``, ``tracker``, ``rejected``."""
     what: str
     """Who failed, and what is done about it."""
 

@@ -131,6 +131,9 @@ class Accumulate(Record, frozen=True, kw_only=True, tag="accumulate"):
 class Step(Record, frozen=True, kw_only=True, tag="step"):
     """Apply what was accumulated, or skip it if it is not finite; publish."""
 
+    num_flat_members: int = 0
+    """Members of groups without a gradient that count in means over members."""
+
 
 class Save(Record, frozen=True, kw_only=True, tag="save"):
     """Write a checkpoint under this folder's name, whole or not at all."""

@@ -55,6 +55,7 @@ from flightschool.training.messages import (
     Start,
     Step,
     Stepped,
+    StepStats,
     TrainerSpec,
     num_tokens,
 )
@@ -260,7 +261,7 @@ class Orchestrator:
         groups = tuple(credited.train for _, credited in batch if credited.train is not None)
         if groups:
             await self._link.ask(Accumulate(groups=groups))
-        for group, (credits_, train, turns, qualities) in batch:
+        for group, (credits_, train, turns, qualities, _) in batch:
             self._credits.write(credit_row(group, credits_, turns, self._recovery.incarnation, self._queue.version))
             self._consumed.append(group.id)
             self._pending.append((group.id, credits_.state))
@@ -282,6 +283,7 @@ class Orchestrator:
             batch.append((item.group, credited))
             if credited.train is None:
                 self._queue.num_flat += 1
+                self._queue.num_flat_members += credited.num_flat_members
             else:
                 self._queue.num_gradient += 1
                 room -= num_tokens(credited.train)
@@ -307,13 +309,15 @@ class Orchestrator:
     async def _step(self) -> None:
         self._queue.consuming = True
         before = self._queue.version
-        reply = await self._link.ask(Step())
+        num_flat = self._queue.num_flat_members if self._settings.count_zero_advantage else 0
+        reply = await self._link.ask(Step(num_flat_members=num_flat))
         assert isinstance(reply, Stepped)
         version = before if reply.version is None else reply.version.step
         self._queue.stepped(version)
         self._settle(before, applied=reply.version is not None)
         if reply.version is not None:
             await self._use(reply.version)
+        self._tell_rejected(before, version, reply.stats)
         row = self._metrics.write(self._meter.step(before, version, reply.stats, self._temperature.value))
         self._temperature.step(row.success)
         self._dispatcher.temperature = self._temperature.value
@@ -339,6 +343,16 @@ class Orchestrator:
             await self._apply_weights(version)
         self._dispatcher.engine_step = version.step
         self._dispatcher.temperature = self._temperature.value
+
+    def _tell_rejected(self, before: int, version: int, stats: StepStats) -> None:
+        """A step without a single token that trains is made like any other: Adam goes on by what it remembers."""
+        if stats.num_trained_tokens and stats.reject_share >= 1.0:
+            self._incidents.add(
+                "rejected",
+                f"step {before} → {version}: all {stats.num_trained_tokens} tokens were rejected by correction "
+                f"{self._settings.correction!r}, veto or opsm_delta, and nothing was learned: see k1, k3 and "
+                "max_abs_mismatch of metrics.jsonl; wider bounds or a smaller max_staleness are the usual mend",
+            )
 
     def _refuse_more_skips(self) -> None:
         if self._counters.skipped_in_a_row >= _MAX_SKIPPED_IN_A_ROW:

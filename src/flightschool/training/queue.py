@@ -61,6 +61,8 @@ class SampleQueue:
         """Groups accumulated for the coming step."""
         self.num_flat = 0
         """Groups without a gradient consumed since the last step."""
+        self.num_flat_members = 0
+        """Scored members of those that were compared and found equal."""
         self.consuming = False
         """Whether the trainer is at work on a group or a step."""
 
@@ -120,7 +122,7 @@ class SampleQueue:
     def stepped(self, version: int) -> None:
         """A step was made, or skipped with the version unchanged."""
         self.version = version
-        self.num_gradient = self.num_flat = 0
+        self.num_gradient = self.num_flat = self.num_flat_members = 0
 
     def _num_missing(self) -> int:
         counted = self.num_gradient + (self.num_flat if self._settings.count_zero_advantage else 0)

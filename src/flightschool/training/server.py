@@ -49,8 +49,8 @@ class TrainerCore(Protocol):
         """Add the gradient of groups."""
         ...
 
-    def step(self) -> Stepped:
-        """Apply or skip what was accumulated, and publish."""
+    def step(self, *, num_flat_members: int = 0) -> Stepped:
+        """Apply or skip what was accumulated, and publish; the argument as in ``Step``."""
         ...
 
     def save(self, directory: Path, manifest: Manifest) -> None:
@@ -85,8 +85,8 @@ class Server:
                 return Ready(version=self._core.publish(), num_parameters=self._core.num_parameters)
             case Accumulate(groups=groups):
                 return self._started().accumulate(*groups)
-            case Step():
-                return self._started().step()
+            case Step(num_flat_members=num_flat_members):
+                return self._started().step(num_flat_members=num_flat_members)
             case Save(directory=directory, manifest=manifest):
                 self._started().save(Path(directory), manifest)
                 return Done()

@@ -54,7 +54,8 @@ class TrainingSettings(Settings):
     groups_per_step: int = Field(default=4, ge=1)
     """Groups an optimizer step waits for; staleness may make it wait for more."""
     count_zero_advantage: bool = False
-    """Whether groups without a gradient count among ``groups_per_step`` (a step still needs one group with one)."""
+    """Whether groups without a gradient count among ``groups_per_step`` (a step still needs one group with one), and
+    their members in the mean of ``dr_grpo``, ``rloo`` and ``gspo``, as in those papers. False: more are sampled."""
     max_staleness: int = Field(default=1, ge=1, le=16)
     """No gradient comes from a token sampled more than this many versions before the step that applies it."""
     max_inflight_groups: int = Field(default=6, ge=1)

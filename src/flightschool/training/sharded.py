@@ -133,7 +133,7 @@ class RankTrainer(TorchTrainer):
 
     # ------------------------------------------------------------------ step
 
-    def step(self, rate: float = 1.0) -> Stepped:
+    def step(self, rate: float = 1.0, *, num_flat_members: int = 0) -> Stepped:
         """See ``TorchTrainer``; every rank knows the sums of all."""
         names = [field.name for field in fields(LossSums) if field.name != "max_abs_mismatch"]
         own = [getattr(self._sums, name) for name in names]
@@ -147,7 +147,7 @@ class RankTrainer(TorchTrainer):
         self._sums.max_abs_mismatch = float(worst)
         gradients = [tensor.grad for tensor in self._weights.trained if tensor.grad is not None]
         torch._foreach_mul_(gradients, float(self._world))  # FSDP takes means over the ranks; the step divides sums
-        return super().step(rate)
+        return super().step(rate, num_flat_members=num_flat_members)
 
     def _summed(self, values: list[float]) -> list[float]:
         total = torch.tensor(values, dtype=torch.float64, device=self._device)

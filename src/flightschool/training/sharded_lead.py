@@ -111,11 +111,11 @@ class ShardedTrainer:
             self._hear()
         return done
 
-    def step(self) -> Stepped:
+    def step(self, *, num_flat_members: int = 0) -> Stepped:
         """See ``TrainerCore``."""
         with self._all_alive():
-            self._tell(Step())
-            done = self._core.step()
+            self._tell(Step(num_flat_members=num_flat_members))
+            done = self._core.step(num_flat_members=num_flat_members)
             self._hear()
         return done
 

@@ -218,11 +218,12 @@ class TorchTrainer:
 
     # ------------------------------------------------------------------ step
 
-    def step(self, rate: float = 1.0) -> Stepped:
+    def step(self, rate: float = 1.0, *, num_flat_members: int = 0) -> Stepped:
         """Divide, clip, apply and publish; or skip, if loss or gradient are not finite.
 
         Args:
             rate: share of the learning rate that this step takes.
+            num_flat_members: members of groups without a gradient, where they count in means over members.
         """
         started = time.perf_counter()
         sums = self._sums
@@ -232,7 +233,7 @@ class TorchTrainer:
             floor=self.settings.mismatch_floor,
             where=f"step {self.step_number}",
         )
-        denominator = self._step_denominator() * self._advantage_scale()
+        denominator = self._step_denominator(num_flat_members) * self._advantage_scale()
         gradients = [tensor.grad for tensor in self._weights.trained if tensor.grad is not None]
         norm = self._total_norm(gradients) / denominator if gradients else 0.0
         version = None
@@ -256,14 +257,15 @@ class TorchTrainer:
     def _total_norm(self, gradients: list[Tensor]) -> float:
         return float(torch.nn.utils.get_total_norm(gradients))
 
-    def _step_denominator(self) -> float:
+    def _step_denominator(self, num_flat_members: int = 0) -> float:
+        num_members = self._num_members + num_flat_members
         match self._algorithm.shape.denominator:
             case "token_mean":
                 return max(1.0, self._sums.num_tokens)
             case "sequence_mean":
-                return max(1.0, float(self._num_members))
+                return max(1.0, float(num_members))
             case "constant":
-                return max(1.0, float(self._num_members * self.settings.max_new_tokens))
+                return max(1.0, float(num_members * self.settings.max_new_tokens))
 
     def _advantage_scale(self) -> float:
         if not self._algorithm.batch_scale or self._square_advantages == 0.0:

@@ -40,7 +40,7 @@ class ListTrainer:
         self._pending += groups
         return Accumulated(num_forward_tokens=1, num_trained_tokens=1, seconds=SECONDS_A_GROUP)
 
-    def step(self) -> Stepped:
+    def step(self, *, num_flat_members: int = 0) -> Stepped:
         for group in self._pending:
             oldest = min(r.step for m in group.members for s in m.spans for r in s.versions)
             self._trained.append([group.id, self._step, self._step - oldest])

@@ -97,6 +97,18 @@ def test_weathers_need_not_agree_about_what_is_better(credited: Callable[..., Cr
     assert advantages == pytest.approx([0.25, 0.25, 0.25, -0.75, 0.45, -0.45])
 
 
+def test_who_was_compared_and_found_equal_is_counted(make_group: MakeGroup) -> None:
+    def flat(group: EpisodeGroup, algorithm: str = "dr_grpo", watched: tuple[str, ...] = ()) -> int:
+        settings_ = TrainingSettings.model_validate({"algorithm": algorithm})
+        return Crediting(settings_, untrained=watched).credit(group).num_flat_members
+
+    assert flat(make_group([1.0, 1.0, None])) == 2
+    assert flat(make_group([0.5, 0.0, None]), "dapo") == 2
+    assert flat(make_group([1.0, 0.0])) == 0, "it has a gradient"
+    assert flat(make_group([1.0, None])) == 0, "nothing to compare with"
+    assert flat(make_group([1.0, 0.0]), watched=("t",)) == flat(make_group([1.0, 1.0]), watched=("t",)) == 0
+
+
 unit = st.floats(0.0, 1.0)
 rows_ = st.builds(
     Row,

@@ -235,6 +235,23 @@ def test_denominators(tiny_folder: Path, tmp_path: Path) -> None:
     assert losses == pytest.approx({"grpo": 1 / 17, "dr_grpo": 1 / (2 * 8)})
 
 
+@pytest.mark.parametrize(("algorithm", "live", "all_"), [("dr_grpo", 32, 128), ("rloo", 32, 128), ("gspo", 4, 16)])
+def test_members_of_flat_groups_count_in_means_over_members(
+    tiny_folder: Path, tmp_path: Path, algorithm: str, live: int, all_: int
+) -> None:
+    """Four members of eight tokens each, and twelve in groups of equal scores: the mean over sixteen is a quarter."""
+    found = []
+    for num_flat in (0, 12):
+        folder = tmp_path / algorithm_folder(tmp_path, str(num_flat))
+        station = trainer(tiny_folder, folder, algorithm=algorithm, mismatch_floor=10.0)
+        station.accumulate(random_group())
+        total = station._sums.loss
+        stats = station.step(num_flat_members=num_flat).stats
+        found.append((stats.loss / total, stats.grad_norm))
+    assert [share for share, _ in found] == pytest.approx([1 / live, 1 / all_])
+    assert found[1][1] == pytest.approx(found[0][1] / 4)
+
+
 def algorithm_folder(root: Path, name: str) -> str:
     (root / name).mkdir()
     return name

@@ -6,7 +6,8 @@ Source: Zheng et al. 2025, arXiv:2507.18071, equations 5 to 7; A_i as in GRPO. A
 clipped together, and each gets s_i A_i / n_i of gradient. The ratio is a geometric mean, so it stays near 1 and its
 bounds are narrow: ε = 3e−4 and 4e−4 in the paper. π_old is the policy that sampled, which here is μ: under one step a
 batch the ratio to the trainer's own policy is always 1 and nothing would ever be clipped. An answer is all that an
-attempt sampled.
+attempt sampled. The mean over groups holds those of equal scores with ``count_zero_advantage = true``, as in the paper;
+else they are sampled anew (see ``dr_grpo``).
 
 By hand: tokens with ρ = (2, ½, 2) have s = 2^(1/3) = 1.26.
 """

@@ -4,7 +4,9 @@
 
 Source: Kool et al. 2019, "Buy 4 REINFORCE samples, get a baseline for free"; Ahmadian et al. 2024, arXiv:2402.14740.
 The baseline does not depend on the member's own actions, so the gradient is unbiased. A member's tokens are summed, not
-averaged; the step is divided by members × token budget, which only scales the paper's mean over members.
+averaged; the step is divided by members × ``max_new_tokens`` (the longest turn), which only scales the paper's mean
+over members. Groups of equal scores are part of that mean with ``count_zero_advantage = true``, and else sampled anew
+(see ``dr_grpo``).
 
 By hand: scores (1, 0, 0, 0) give A = (1, −1/3, −1/3, −1/3).
 """

@@ -16,7 +16,9 @@ __all__ = ["Correction", "Denominator", "KlTerm", "LossShape"]
 
 Denominator = Literal["token_mean", "sequence_mean", "constant"]
 """What the summed loss of a step is divided by. ``token_mean``: its trained tokens. ``sequence_mean``: each member's
-tokens, then the members. ``constant``: members × the token budget of one."""
+tokens, then the members. ``constant``: members × ``max_new_tokens``. Members of groups without a gradient count among
+them where ``count_zero_advantage`` is set, as in the papers; else those groups are sampled anew, and a step is a mean
+over groups that say something, as in DAPO."""
 
 
 class Correction(Record, frozen=True, kw_only=True):
