@@ -182,6 +182,8 @@ def _spec(
         "veto": None,
         "opsm_delta": None,
         "kl_weight": 0.0,
+        "kl_reference": "start",
+        "kl_estimator": "k3",
         "overlong_limit": None,
         "num_threads": num_threads,
     }

@@ -64,9 +64,10 @@ class TrainingSettings(Settings):
     drain_before_step: bool = False
     """Whether to start no group while at most one running group holds the step and three quarters of the groups of a
     step wait for the trainer: smaller steps for a little idle generation (figures: docs/design/staleness.md)."""
-    temperature: float = Field(default=1.0, gt=0.0)
-    """Sampling temperature; the trainer scores tokens under the same."""
-    initial_temperature: float | None = Field(default=None, gt=0.0)
+    temperature: float = Field(default=1.0, ge=0.01, le=10.0)
+    """Sampling temperature; the trainer scores tokens under the same. Below 0.01 sampling is greedy and gradients are a
+    hundredfold, above 10 it is nearly uniform: a slip of the pen."""
+    initial_temperature: float | None = Field(default=None, ge=0.01)
     """Sampling temperature at the beginning; it rises to ``temperature`` as the policy succeeds (see the module of that
     name). None: sampled at ``temperature`` throughout."""
     temperature_rise: float = Field(default=0.05, gt=0.0)
@@ -94,9 +95,9 @@ class TrainingSettings(Settings):
     tis_cap: float = Field(default=2.0, ge=1.0)
     """Largest importance weight between the trainer's policy and the one that sampled."""
     reject_low: float | None = Field(default=None, ge=0.0)
-    """Lower bound of a rejecting correction; None: that of its source."""
+    """Lower bound of a rejecting correction, at most 1; None: that of its source."""
     reject_high: float | None = Field(default=None, gt=0.0)
-    """Upper bound of it."""
+    """Upper bound of it, at least 1."""
     veto: float | None = Field(default=None, gt=0.0, lt=1.0)
     """An attempt with any importance weight below this gets no gradient; 1e-4 is usual. None: none is dropped."""
     opsm_delta: float | None = Field(default=None, gt=0.0)
@@ -214,8 +215,21 @@ class TrainingSettings(Settings):
         low, high = self.reject_low, self.reject_high
         if (low is not None or high is not None) and self.correction not in ("icepop", "sequence_mis", "geometric"):
             raise ValueError("reject_low and reject_high only with correction 'icepop', 'sequence_mis' or 'geometric'")
-        if low is not None and high is not None and low > high:
-            raise ValueError("reject_low of at most reject_high")
+        if (low is not None and low > 1.0) or (high is not None and high < 1.0) or (low == high == 1.0):
+            raise ValueError(
+                "reject_low of at most 1 and reject_high of at least 1, not both 1: a weight of 1 is no mismatch, and "
+                "bounds beside it reject every token"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_without_effect(self) -> TrainingSettings:
+        if self.lora_alpha is not None and not self.lora_rank:
+            raise ValueError("lora_alpha only with a lora_rank above 0: without one no low-rank change is trained")
+        if not self.kl_weight and (self.kl_reference != "start" or self.kl_estimator != "k3"):
+            raise ValueError(
+                "kl_reference and kl_estimator only with a kl_weight above 0: without one there is no penalty"
+            )
         return self
 
     @model_validator(mode="after")

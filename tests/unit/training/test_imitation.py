@@ -17,7 +17,7 @@ from flightschool.errors import InputError, TokenContractError
 from flightschool.records import Attempt, EpisodeGroup, SpanKind, TokenSpan
 from flightschool.training import ALGORITHMS, TermWeights, TrainingSettings
 from flightschool.training.crediting import train_group
-from flightschool.training.imitation import ImitationSettings, _batches, imitate
+from flightschool.training.imitation import ImitationSettings, _batches, _spec, imitate
 from flightschool.training.messages import TrainGroup, TrainMember
 from flightschool.training.packing import pack_group
 
@@ -142,6 +142,20 @@ def test_what_failed_or_was_sampled_is_refused(
     with pytest.raises(InputError, match="nothing to imitate"):
         start()
     assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kl_weight": 0.1, "kl_reference": "sampling", "kl_estimator": "k1"},
+        {"algorithm": "dapo", "overlong_limit": 100},
+        {"correction": "icepop", "reject_low": 0.4},
+    ],
+)
+def test_what_reinforcement_adds_has_no_part_in_it(tmp_path: Path, fields: dict[str, object]) -> None:
+    training = TrainingSettings.model_validate(fields)
+    spec = _spec(ImitationSettings(learning_rate=1e-4), training, tmp_path / "model", tmp_path / "out", 1)
+    assert TrainingSettings.model_validate_json(spec.settings) == TrainingSettings(learning_rate=1e-4)
 
 
 def test_reinforcement_refuses_demonstrations(make_group: MakeGroup, make_spans: MakeSpans) -> None:

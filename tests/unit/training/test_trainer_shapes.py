@@ -95,10 +95,8 @@ def test_a_sequence_mean_is_divided_by_members(tiny_folder: Path, tmp_path: Path
 def test_the_divergence_from_the_start_pulls_back(tiny_folder: Path, tmp_path: Path, estimator: str) -> None:
     start = load_model(tiny_folder).model
     group = sampled_by(start, 2, version=0, advantages=[1.0, -1.0])
-    pulled, free = (
-        station(tiny_folder, tmp_path, kl_weight=weight, kl_estimator=estimator, max_staleness=16)
-        for weight in (5.0, 0.0)
-    )
+    pulled = station(tiny_folder, tmp_path, kl_weight=5.0, kl_estimator=estimator, max_staleness=16)
+    free = station(tiny_folder, tmp_path, max_staleness=16)
     for trainer in (pulled, free):
         trainer.accumulate(group)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(gradients(pulled), gradients(free), strict=True))

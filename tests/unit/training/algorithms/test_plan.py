@@ -73,6 +73,13 @@ def test_the_punishment_of_length_is_no_part_of_the_negative_control(
     assert found[False][0] < found[False][2]
 
 
+def test_no_correction_rejects_what_does_not_differ() -> None:
+    """Whatever side the settings leave to the source, a weight of 1 lies within."""
+    for correction in CORRECTIONS.values():
+        assert correction.low < 1.0 < correction.high
+    assert shape(correction="geometric", reject_low=1.0).correction.high > 1.0
+
+
 @pytest.mark.parametrize(
     ("table", "word"),
     [
@@ -81,6 +88,16 @@ def test_the_punishment_of_length_is_no_part_of_the_negative_control(
         ({"proximal": "behaviour", "correction": "geometric"}, "already"),
         ({"reject_low": 0.1}, "reject_low"),
         ({"correction": "icepop", "reject_low": 3.0, "reject_high": 2.0}, "at most"),
+        ({"correction": "icepop", "reject_low": 7.0}, "reject every token"),
+        ({"correction": "icepop", "reject_high": 0.1}, "reject every token"),
+        ({"correction": "geometric", "reject_low": 3.0}, "reject every token"),
+        ({"correction": "geometric", "reject_low": 1.0, "reject_high": 1.0}, "reject every token"),
+        ({"lora_alpha": 3.0}, "lora_rank"),
+        ({"kl_reference": "sampling"}, "kl_weight"),
+        ({"kl_estimator": "k1"}, "kl_weight"),
+        ({"temperature": 1e-9}, "temperature"),
+        ({"temperature": 1e9}, "temperature"),
+        ({"initial_temperature": 1e-9}, "initial_temperature"),
         ({"overlong_limit": 100}, "dapo"),
         ({"algorithm": "dapo", "overlong_limit": 10, "overlong_buffer": 20}, "at most"),
         ({"algorithm": "reinforce_pp", "latency_weight": 0.1}, "latency_weight"),
