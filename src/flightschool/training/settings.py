@@ -143,7 +143,8 @@ class TrainingSettings(Settings):
     checkpoint_every: int = Field(default=4, ge=1)
     """Steps between checkpoints."""
     max_pack_tokens: int = Field(default=1280, ge=1)
-    """Tokens that go through the model at once; more members are split into several passes (bounds memory)."""
+    """Tokens that go through the model at once; more members are split into several passes (bounds memory). A pass has
+    at least one member, and half as many tokens beside a common beginning that is longer than half of this."""
     num_threads: int = Field(default=1, ge=1)
     """Threads of each of the two stations."""
     device: str = Field(default="cpu", pattern=DEVICE_PATTERN)

@@ -20,6 +20,8 @@ __all__ = ["LEAST_STEM", "cut_stem", "pack_over_stem"]
 
 LEAST_STEM = 128
 """Tokens from which a pass of their own, forward and backward, is worth its calls."""
+_TRIES = 3
+"""To find wider packs that a long stem still fits beside."""
 
 
 def pack_over_stem(
@@ -27,16 +29,29 @@ def pack_over_stem(
 ) -> tuple[tuple[int, ...], list[Pack]]:
     """Pack groups; see ``pack_groups`` and ``cut_stem``.
 
-    A pack and the stem together hold ``max_tokens``; but at least half as many beside a stem that leaves less room.
+    A pack and the stem together hold ``max_tokens``; beside a stem that leaves less than half of that, a pack holds
+    half of it. (As anywhere, a pack of one member may be longer.)
 
     Returns:
         The stem (empty: there is none) and the packs.
     """
     packs = pack_groups(groups, newest_step=newest_step, max_tokens=max_tokens)
-    length = _stem_length(packs)
-    if length > max_tokens // 2:
-        packs = pack_groups(groups, newest_step=newest_step, max_tokens=length + max_tokens // 2)
+    length, half = _stem_length(packs), max_tokens // 2
+    limit = length + half
+    for _ in range(_TRIES if length > half else 0):
+        wider = pack_groups(groups, newest_step=newest_step, max_tokens=limit)
+        found = _stem_length(wider)
+        if found >= LEAST_STEM and _fits_beside(wider, found, max_tokens):
+            return cut_stem(wider)
+        # fewer packs have less in common, and a single one has no stem
+        limit = found + half if found >= LEAST_STEM else max(pack.num_tokens for pack in wider) - 1
     return cut_stem(packs)
+
+
+def _fits_beside(packs: Sequence[Pack], length: int, max_tokens: int) -> bool:
+    """Whether packs, but for those of one member, are as long beside a stem as they may be."""
+    room = length + max(max_tokens - length, max_tokens // 2)
+    return all(pack.num_tokens <= room or len({target.member for target in pack.targets}) == 1 for pack in packs)
 
 
 def cut_stem(packs: Sequence[Pack]) -> tuple[tuple[int, ...], list[Pack]]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.training.test_trainer import random_group, trainer
 
@@ -87,6 +87,37 @@ def test_a_pack_keeps_half_its_size_beside_a_long_stem() -> None:
     stem, packs = pack_over_stem(groups, newest_step=0, max_tokens=100)
     assert len(stem) > 100
     assert max(pack.num_tokens for pack in packs) > 30, "more than one member each"
+
+
+def alike(seed: int, length: int) -> TrainGroup:
+    """Four members without edited histories, whose beginnings agree for ``length`` tokens."""
+    group = random_group(seed)
+    members = tuple(
+        msgspec.structs.replace(member, spans=tuple(span for span in member.spans if span.id < 4))
+        for member in group.members
+    )
+    return opened(TrainGroup(id=f"g{seed}", members=members), tuple(place % 250 for place in range(length)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10_000), st.integers(LEAST_STEM, 400), st.integers(60, 500), st.integers(1, 4))
+@example(0, 300, 290, 1)
+def test_no_pack_is_longer_than_is_said(seed: int, length: int, limit: int, num: int) -> None:
+    groups = [alike(seed + place, length) for place in range(num)]
+    stem, packs = pack_over_stem(groups, newest_step=0, max_tokens=limit)
+    room = max(limit - len(stem), limit // 2)
+    for pack in packs:
+        assert pack.num_tokens <= room or len({target.member for target in pack.targets}) == 1
+
+
+def test_what_would_fit_into_one_longer_pack_keeps_its_stem() -> None:
+    """341 tokens, at most 300 at once: four packs, a member each, since what they begin with is 290. Half of 300 beside
+    that holds all of them; as one pack they would be longer than 300 and have no stem, hence two."""
+    groups = [alike(0, 280)]
+    stem, packs = pack_over_stem(groups, newest_step=0, max_tokens=300)
+    assert len(stem) >= 280
+    assert len(packs) == 2
+    assert max(pack.num_tokens for pack in packs) <= 150
 
 
 @pytest.mark.parametrize("cascade", [False, True])
