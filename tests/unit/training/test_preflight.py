@@ -71,7 +71,14 @@ def test_settings_that_cannot_work_are_one_error(fields: dict[str, Any], words: 
 
 def test_what_toml_can_write_in_one_way_only_is_taken() -> None:
     """A whole number for a number, a list for a tuple, a text for a path, and None where it may be."""
-    table = {"learning_rate": 1, "trackers": ["tensorboard"], "lora_alpha": 4, "veto": None, "group_size": 4}
+    table = {
+        "learning_rate": 1,
+        "trackers": ["tensorboard"],
+        "lora_rank": 2,
+        "lora_alpha": 4,
+        "veto": None,
+        "group_size": 4,
+    }
     settings = parse_settings(table, TrainingSettings, "train.toml")
     assert (settings.learning_rate, settings.trackers, settings.lora_alpha) == (1.0, ("tensorboard",), 4.0)
     assert parse_settings({"publish_to": "there"}, EngineSettings, "train.toml").publish_to == Path("there")
