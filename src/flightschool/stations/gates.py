@@ -13,9 +13,10 @@ from flightschool.evaluation import Frozen, design_suite, save_design, save_froz
 from flightschool.evaluation import freeze as take_freeze
 from flightschool.governance import known_error
 from flightschool.protocols import Environment, RewardComposition
-from flightschool.records import Attempt, AuditVerdict, Suite, Task, TaskAudit
+from flightschool.records import Attempt, AuditVerdict, Outcome, Suite, Task, TaskAudit
 from flightschool.rollouts import EpisodeRunner, run_attempts
 from flightschool.screening import Funnel, TrainingPool, measure_funnel, require_screened, save_decisions, screen
+from flightschool.stations.failing import refuse_ungraded
 from flightschool.stations.harnesses import make_harness
 from flightschool.stations.measuring import Pilot, num_cores
 from flightschool.stations.settings import JobSettings, SuiteTable, WaiverTable
@@ -164,7 +165,7 @@ def admit(
     """Screen the candidates with the policy that will train.
 
     Raises:
-        GateError: nothing carries signal.
+        GateError: nothing carries signal, and whether that is the tasks' doing or that of a broken harness or engine.
     """
     tell.station("screen the pool")
     suites = [suite for suite in (frozen.suite, frozen.holdout) if suite is not None]
@@ -173,8 +174,12 @@ def admit(
     runner = EpisodeRunner(environment, composition, run="screening", harness=make_harness(settings.harness))
     policy = pilot.policy(settings.training.first_temperature)
 
+    failed: list[Attempt] = []
+
     def roll(tasks: Sequence[Task], seed: int) -> list[Attempt]:
-        return run_attempts(runner, tasks, policy, seed=seed, concurrency=settings.evaluation.concurrency)
+        rolled = run_attempts(runner, tasks, policy, seed=seed, concurrency=settings.evaluation.concurrency)
+        failed.extend(attempt for attempt in rolled if attempt.outcome is Outcome.INFRA_FAILURE)
+        return rolled
 
     decisions = screen(
         pool,
@@ -198,6 +203,7 @@ def admit(
     )
     unreached = funnel.sound - funnel.screened
     if not admitted:
+        refuse_ungraded(failed, total=funnel.num_rollouts, where="screening")
         raise GateError(
             f"none of {funnel.sound} sound tasks is likely to carry reward variance for {policy.name}"
             + (f"; {unreached} of them stand in families with too few rollouts to tell" if unreached else ""),

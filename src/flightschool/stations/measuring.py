@@ -13,6 +13,7 @@ from flightschool.perturbation import profile
 from flightschool.protocols import Environment, RewardComposition, Tokenizer, TrainedEngine
 from flightschool.records import Attempt, Suite
 from flightschool.rollouts import EnginePolicy, Sampling
+from flightschool.stations.failing import Ungraded
 from flightschool.stations.harnesses import make_harness
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Tell
@@ -108,18 +109,29 @@ class Checkride:
     def _fly(self, pilot: Pilot, run: str, label: str, temperature: float) -> EvaluationRun:
         """Fly once and keep the evaluation with all its attempts. A kept evaluation of this id is returned.
 
-        Equal seeds pair two measurements: the same latencies and the same faults meet both models.
+        Equal seeds pair two measurements: the same latencies and the same faults meet both models. An evaluation with
+        too many infra failures would be refused by every comparison: it is neither kept nor taken from what was kept.
+
+        Raises:
+            GateError: too many attempts have no grade; says why.
         """
         run_id = f"{run}-{label}"
         self.tell.station(f"measure {pilot.name}, {label}")
         if self.store.has(EVALUATION_KIND, run_id):
             kept = load_run(self.store, run_id)
-            if kept.suite_digest == self.suite.digest:
+            if kept.suite_digest == self.suite.digest and kept.missing_share <= kept.rules.most_missing:
                 return kept
         faults = profile(self.settings.faults.evaluation if label == "perturbed" else "clean")
         if not faults.is_clean:
             self.store.put(PROFILE_KIND, faults.label, faults)
         attempts: list[Attempt] = []
+        repeats = self.settings.evaluation.repeats
+        ungraded = Ungraded(repeats * len(self.suite.task_digests), f"evaluation {run_id}")
+
+        def take(attempt: Attempt) -> None:
+            attempts.append(attempt)
+            ungraded.see(attempt)
+
         measured = evaluate(
             self.suite,
             self.environment,
@@ -127,11 +139,11 @@ class Checkride:
             composition=self.composition,
             run=run_id,
             weather_profile=None if faults.is_clean else faults,
-            repeats=self.settings.evaluation.repeats,
+            repeats=repeats,
             seed=self.settings.seed,
             concurrency=self.settings.evaluation.concurrency,
             progress=self.tell.tick,
-            on_attempt=attempts.append,
+            on_attempt=take,
             keep_blob=self.store.put_blob,
             harness=make_harness(self.settings.harness),
             log_head=AuditLog(self.store).head().digest,
