@@ -15,7 +15,10 @@ tracker that fails is left alone for the rest of the run: figures never stop a t
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -29,7 +32,7 @@ from flightschool.training.incidents import Incidents
 from flightschool.training.progress import StepProgress
 from flightschool.training.settings import TrainingSettings
 
-__all__ = ["TensorBoardFile", "Tracker", "Trackers", "read_events", "scalars"]
+__all__ = ["TensorBoardFile", "Tracker", "Trackers", "exports_itself", "read_events", "scalars"]
 
 
 class Tracker(Protocol):
@@ -243,6 +246,11 @@ class _Trackio:
         self._library.finish()
 
 
+_EXPORT_S = 3
+"""Seconds that a collector has for a batch, unless its standard variables say otherwise: a run does not wait for one
+that is gone."""
+
+
 class _OpenTelemetry:
     """A gauge a figure, and a span a step that names its groups; through the providers that are set, else over OTLP."""
 
@@ -253,6 +261,7 @@ class _OpenTelemetry:
         self._tracer = trace.get_tracer("flightschool.training")
         self._gauges: dict[str, Any] = {}
         self._attributes = {"flightschool.run": run}
+        self._closed = False
 
     def write(self, index: int, figures: Mapping[str, float], groups: Sequence[str]) -> None:
         """See ``Tracker``."""
@@ -266,22 +275,63 @@ class _OpenTelemetry:
             pass
 
     def close(self) -> None:
-        """See ``Tracker``."""
-        for module, getter in (("metrics", "get_meter_provider"), ("trace", "get_tracer_provider")):
-            provider = getattr(import_module(f"opentelemetry.{module}"), getter)()
-            if hasattr(provider, "force_flush"):
-                provider.force_flush()
+        """See ``Tracker``. Raises ``OSError`` if the collector did not take the last figures: exporters only log it."""
+        if self._closed:
+            return
+        self._closed = True
+        with _heard("opentelemetry.exporter") as failures:
+            for module, getter in (("metrics", "get_meter_provider"), ("trace", "get_tracer_provider")):
+                provider = getattr(import_module(f"opentelemetry.{module}"), getter)()
+                if hasattr(provider, "force_flush"):
+                    provider.force_flush(1000 * _EXPORT_S)
+        if failures:
+            raise OSError(failures[0])
+
+
+@contextlib.contextmanager
+def _heard(name: str) -> Iterator[list[str]]:
+    """Collects the errors that a logger, or one below it, writes meanwhile."""
+    heard: list[str] = []
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.append(record.getMessage())
+
+    ear, logger = Ear(logging.ERROR), logging.getLogger(name)
+    logger.addHandler(ear)
+    try:
+        yield heard
+    finally:
+        logger.removeHandler(ear)
 
 
 def _set_providers(metrics: Any, trace: Any) -> None:  # Any: modules of an optional package
-    """OTLP exporters, unless the program has set providers of its own."""
+    """OTLP exporters, unless the program has set providers of its own. ``close`` flushes them, so exits need not."""
     sdk_metrics, sdk_trace = import_module("opentelemetry.sdk.metrics"), import_module("opentelemetry.sdk.trace")
+    otlp = "opentelemetry.exporter.otlp.proto.http"
     if not isinstance(metrics.get_meter_provider(), sdk_metrics.MeterProvider):
-        exporter = import_module("opentelemetry.exporter.otlp.proto.http.metric_exporter").OTLPMetricExporter()
+        exporter = import_module(f"{otlp}.metric_exporter").OTLPMetricExporter(timeout=_timeout_s("METRICS"))
         reader = import_module("opentelemetry.sdk.metrics.export").PeriodicExportingMetricReader(exporter)
-        metrics.set_meter_provider(sdk_metrics.MeterProvider([reader]))
+        metrics.set_meter_provider(sdk_metrics.MeterProvider([reader], shutdown_on_exit=False))
     if not isinstance(trace.get_tracer_provider(), sdk_trace.TracerProvider):
-        exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter").OTLPSpanExporter()
-        provider = sdk_trace.TracerProvider()
+        exporter = import_module(f"{otlp}.trace_exporter").OTLPSpanExporter(timeout=_timeout_s("TRACES"))
+        provider = sdk_trace.TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(import_module("opentelemetry.sdk.trace.export").BatchSpanProcessor(exporter))
         trace.set_tracer_provider(provider)
+
+
+def _timeout_s(signal: str) -> int | None:
+    """None leaves it to the exporter, which reads the standard variables."""
+    named = ("OTEL_EXPORTER_OTLP_TIMEOUT", f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT")
+    return None if any(os.environ.get(name) for name in named) else _EXPORT_S
+
+
+def exports_itself() -> bool:
+    """Whether the program has set OpenTelemetry providers of its own, so that no exporter of ours is needed."""
+    sdk_metrics, sdk_trace = sys.modules.get("opentelemetry.sdk.metrics"), sys.modules.get("opentelemetry.sdk.trace")
+    if sdk_metrics is None or sdk_trace is None:
+        return False
+    metrics, trace = import_module("opentelemetry.metrics"), import_module("opentelemetry.trace")
+    return isinstance(metrics.get_meter_provider(), sdk_metrics.MeterProvider) and isinstance(
+        trace.get_tracer_provider(), sdk_trace.TracerProvider
+    )

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,18 @@ def test_opentelemetry_gets_gauges_and_a_span_with_the_groups(tmp_path: Path) ->
     assert span.attributes["flightschool.groups"] == ("g000000", "g000001")
 
 
+OTLP_RUN = (
+    "import sys; from pathlib import Path\n"
+    "from tests.unit.training.test_trackers import row\n"
+    "from flightschool.training.incidents import Incidents\n"
+    "from flightschool.training.settings import TrainingSettings\n"
+    "from flightschool.training.trackers import Trackers\n"
+    "trackers = Trackers(TrainingSettings(trackers=('opentelemetry',)), Path(sys.argv[1]), 'r',"
+    " Incidents(Path(sys.argv[1]) / 'i'))\n"
+    "trackers.write(row(4)); trackers.close()"
+)
+
+
 def test_opentelemetry_reaches_a_collector_over_http(tmp_path: Path) -> None:
     """The real exporters, to a collector on loopback; in a process of its own, since providers are set once."""
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="no OTLP exporter is installed")
@@ -132,20 +145,10 @@ def test_opentelemetry_reaches_a_collector_over_http(tmp_path: Path) -> None:
         def log_message(self, *_: Any) -> None:
             pass
 
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from tests.unit.training.test_trackers import row\n"
-        "from flightschool.training.incidents import Incidents\n"
-        "from flightschool.training.settings import TrainingSettings\n"
-        "from flightschool.training.trackers import Trackers\n"
-        "trackers = Trackers(TrainingSettings(trackers=('opentelemetry',)), Path(sys.argv[1]), 'r',"
-        " Incidents(Path(sys.argv[1]) / 'i'))\n"
-        "trackers.write(row(4)); trackers.close()"
-    )
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         env = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{server.server_port}"}
-        subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=ROOT, env=env)
+        subprocess.run([sys.executable, "-c", OTLP_RUN, str(tmp_path)], check=True, cwd=ROOT, env=env)
         server.shutdown()
     assert read_incidents(tmp_path / "i") == ()
     metrics = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
@@ -169,6 +172,16 @@ def test_opentelemetry_reaches_a_collector_over_http(tmp_path: Path) -> None:
     told = {item.key: item.value for item in span.attributes}
     assert told["flightschool.step"].int_value == 4
     assert [v.string_value for v in told["flightschool.groups"].array_value.values] == ["g000000", "g000001"]
+
+
+def test_a_collector_that_is_gone_costs_seconds_and_is_an_incident(tmp_path: Path) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="no OTLP exporter is installed")
+    env = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-c", OTLP_RUN, str(tmp_path)], check=True, cwd=ROOT, env=env, timeout=60)
+    assert time.monotonic() - started < 15.0  # twice the ten seconds of the exporters' default, and the exit's
+    (told,) = read_incidents(tmp_path / "i")
+    assert "opentelemetry failed" in told.what
 
 
 def test_trackio_keeps_the_figures(tmp_path: Path) -> None:
