@@ -12,7 +12,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -23,14 +22,13 @@ from flightschool.engines.architecture import TransformerConfig
 from flightschool.engines.fresh import fresh_folder
 from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.engines.transformer import Transformer
+from flightschool.engines.weight_files import FOLDER, SAVE_AGAIN, check_shapes, is_redundant, read_json, weight_files
 from flightschool.errors import ModelFolderError
 
 __all__ = ["LoadedModel", "build_model", "digest_folder", "load_model", "read_json", "read_state", "save_model"]
 
 _FLOAT32 = "e_score_correction_bias"
 """Of a router: decides between experts, so it is never rounded."""
-_FOLDER = "a Hugging Face model folder: config.json, *.safetensors, tokenizer.json"
-_SAVE_AGAIN = "save the model again with save_pretrained(..., safe_serialization=True)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +59,7 @@ def load_model(
     """
     folder = Path(directory)
     config = TransformerConfig.from_hf(read_json(folder / "config.json"), where=str(folder / "config.json"))
-    files = _weight_files(folder)
+    files = weight_files(folder)
     tokenizer = ChatTokenizer.from_folder(folder)
     if tokenizer.num_ids > config.vocab:
         raise ModelFolderError(
@@ -81,11 +79,11 @@ def digest_folder(folder: Path) -> str:
         ModelFolderError: a file is missing.
     """
     read_json(folder / "config.json")
-    files = [folder / "config.json", folder / "tokenizer.json", *_weight_files(folder)]
+    files = [folder / "config.json", folder / "tokenizer.json", *weight_files(folder)]
     missing = next((file for file in files if not file.is_file()), None)
     if missing is not None:
         raise ModelFolderError(
-            f"{missing.name} is missing", where=str(folder), expected=_FOLDER, mend="copy it into the folder"
+            f"{missing.name} is missing", where=str(folder), expected=FOLDER, mend="copy it into the folder"
         )
     return _digest_files(files)
 
@@ -96,7 +94,7 @@ def read_state(directory: Path | str) -> dict[str, Tensor]:
     Raises:
         ModelFolderError: there are none, or they cannot be read.
     """
-    return _read_weights(_weight_files(Path(directory)))
+    return _read_weights(weight_files(Path(directory)))
 
 
 def build_model(
@@ -115,8 +113,8 @@ def build_model(
     with torch.device("meta"):
         model = Transformer(config)
     wanted = model.state_dict()
-    given = {name: tensor for name, tensor in state.items() if not _redundant(name, config)}
-    _check_state(wanted, given, where)
+    given = {name: tensor for name, tensor in state.items() if not is_redundant(name, config)}
+    check_shapes(_shapes(wanted), _shapes(given), where)
     kept = {name: tensor.to(torch.float32 if name.endswith(_FLOAT32) else dtype) for name, tensor in given.items()}
     model.load_state_dict(kept, assign=True)
     return model.to(device)
@@ -163,50 +161,6 @@ def save_model(
         return _digest_files([fresh / "config.json", fresh / "tokenizer.json", fresh / "model.safetensors"])
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a model folder.
-
-    Raises:
-        ModelFolderError: the folder or the file is missing, or it is no JSON object.
-    """
-    if not path.parent.is_dir():
-        raise ModelFolderError(
-            "model folder not found", where=str(path.parent), expected=_FOLDER, mend="check the path"
-        )
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelFolderError(
-            f"{path.name} is missing", where=str(path.parent), expected=_FOLDER, mend="copy it into the folder"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise ModelFolderError(
-            f"{path.name} cannot be read: {error}", where=str(path), expected="a JSON object", mend=_SAVE_AGAIN
-        ) from None
-    if not isinstance(table, dict):
-        raise ModelFolderError(f"{path.name} is no object", where=str(path), expected="a JSON object", mend=_SAVE_AGAIN)
-    return table
-
-
-def _weight_files(folder: Path) -> Sequence[Path]:
-    """Weights files in a fixed order: the shards of the index, or all safetensors files."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = read_json(index).get("weight_map") or {}
-        files = [folder / name for name in sorted({str(value) for value in names.values()})]
-    else:
-        files = sorted(folder.glob("*.safetensors"))
-    missing = [file.name for file in files if not file.is_file()]
-    if missing or not files:
-        raise ModelFolderError(
-            f"weights are missing: {', '.join(missing) or '*.safetensors'}",
-            where=str(folder),
-            expected=_FOLDER,
-            mend=_SAVE_AGAIN,
-        )
-    return files
-
-
 def _read_weights(files: Sequence[Path]) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     for file in files:
@@ -214,34 +168,13 @@ def _read_weights(files: Sequence[Path]) -> dict[str, Tensor]:
             state |= load_file(file)
         except (SafetensorError, OSError) as error:
             raise ModelFolderError(
-                f"weights cannot be read: {error}", where=str(file), expected="a safetensors file", mend=_SAVE_AGAIN
+                f"weights cannot be read: {error}", where=str(file), expected="a safetensors file", mend=SAVE_AGAIN
             ) from None
     return state
 
 
-def _redundant(name: str, config: TransformerConfig) -> bool:
-    """Tensors that some writers store though the configuration determines them."""
-    return name.endswith("rotary_emb.inv_freq") or (config.tied_embeddings and name == "lm_head.weight")
-
-
-def _check_state(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], where: str) -> None:
-    for what, names in (("missing", wanted.keys() - given.keys()), ("unknown", given.keys() - wanted.keys())):
-        if names:
-            shown = ", ".join(sorted(names)[:3])
-            raise ModelFolderError(
-                f"{len(names)} tensor(s) {what}, for instance {shown}",
-                where=where,
-                expected="the tensors that config.json describes",
-                mend="weights and config.json are of different models: take both from one source",
-            )
-    for name, tensor in wanted.items():
-        if given[name].shape != tensor.shape:
-            raise ModelFolderError(
-                f"{name} has shape {tuple(given[name].shape)}",
-                where=where,
-                expected=f"shape {tuple(tensor.shape)} by config.json",
-                mend="weights and config.json are of different models: take both from one source",
-            )
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in state.items()}
 
 
 def _digest_files(files: Sequence[Path]) -> str:

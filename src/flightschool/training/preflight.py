@@ -14,14 +14,16 @@ from pathlib import Path
 from flightschool.engines.architecture import TransformerConfig
 from flightschool.engines.settings import EngineSettings
 from flightschool.engines.tokenizer import ChatTokenizer
+from flightschool.engines.weight_files import check_weights
 from flightschool.errors import ConfigError, ModelFolderError
 from flightschool.training.placing import check_placing
 from flightschool.training.settings import TrainingSettings
+from flightschool.training.trackers import exports_itself
 
 __all__ = ["preflight"]
 
-_LONGEST_HEADER = 100_000_000
-_PACKAGES = {"trackio": "trackio", "opentelemetry": "opentelemetry.sdk"}
+_OTLP = "opentelemetry.exporter.otlp.proto.http"
+_MODULES = {"trackio": ("trackio",), "opentelemetry": ("opentelemetry.sdk", _OTLP)}
 
 
 def preflight(settings: TrainingSettings, model: Path, engine: EngineSettings | None = None) -> None:
@@ -46,18 +48,23 @@ def preflight(settings: TrainingSettings, model: Path, engine: EngineSettings | 
             mend="copy the right tokenizer.json into the folder",
         )
     _check_ends(config, tokenizer, model)
-    _check_weights(config, model)
+    check_weights(config, model)
     _check_sizes(settings, config)
     check_placing(settings, engine or EngineSettings())
+    _check_trackers(settings)
+
+
+def _check_trackers(settings: TrainingSettings) -> None:
+    """Every package that a tracker imports later: figures without an exporter would be lost at the end of the run."""
     for tracker in settings.trackers:
-        package = _PACKAGES.get(tracker)
-        if package is not None and not _installed(package):
-            raise ConfigError(
-                f"tracker {tracker!r} needs a package that is not installed",
-                where="training.trackers",
-                expected=f"the package {package.partition('.')[0]}",
-                mend=f"pip install 'flightschool[{tracker}]', or leave it out",
-            )
+        for module in _MODULES.get(tracker, ()):
+            if not _installed(module) and not (module == _OTLP and exports_itself()):
+                raise ConfigError(
+                    f"tracker {tracker!r} needs a package that is not installed: no module {module}",
+                    where="training.trackers",
+                    expected=f"the extra {tracker!r} of flightschool",
+                    mend=f"pip install 'flightschool[{tracker}]', or leave it out",
+                )
 
 
 def _installed(package: str) -> bool:
@@ -95,29 +102,6 @@ def _check_ends(config: TransformerConfig, tokenizer: ChatTokenizer, model: Path
         )
 
 
-def _check_weights(config: TransformerConfig, model: Path) -> None:
-    """The embedding's shape in the header of the weights file, if it is there."""
-    for path in sorted(model.glob("*.safetensors")):
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            try:
-                header = json.loads(file.read(length)) if length < _LONGEST_HEADER else None
-            except ValueError:
-                header = None
-        if not isinstance(header, dict):
-            raise ModelFolderError(
-                "a weights file has no header", where=str(path), expected="a safetensors file", mend="copy it again"
-            )
-        shape = header.get("model.embed_tokens.weight", {}).get("shape")
-        if shape is not None and shape != [config.vocab, config.hidden]:
-            raise ModelFolderError(
-                f"the embedding has shape {shape}",
-                where=str(path),
-                expected=f"[{config.vocab}, {config.hidden}] by config.json",
-                mend="weights and config.json are of different models: take both from one source",
-            )
-
-
 def _check_sizes(settings: TrainingSettings, config: TransformerConfig) -> None:
     longest = min(settings.max_context, config.max_context)
     wrong = [
@@ -128,6 +112,12 @@ def _check_sizes(settings: TrainingSettings, config: TransformerConfig) -> None:
             f"less than a context of {longest}",
         ),
         (settings.lora_rank > config.hidden, "lora_rank", settings.lora_rank, f"at most the model's {config.hidden}"),
+        (
+            (settings.trained_layers or 0) > config.num_layers,
+            "trained_layers",
+            settings.trained_layers,
+            f"at most the model's {config.num_layers} layers; without the key, all of the model trains",
+        ),
     ]
     for refused, name, value, expected in wrong:
         if refused:

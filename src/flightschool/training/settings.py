@@ -46,19 +46,21 @@ class TrainingSettings(Settings):
     """Whether layers are computed again in the backward pass instead of kept: a third more time, far less memory."""
     routing_replay: bool = True
     """Whether a mixture of experts is trained with the experts that generation chose."""
-    group_size: int = Field(default=8, ge=2)
-    """Attempts at one task that are compared with one another."""
+    group_size: int = Field(default=8, ge=2, le=1024)
+    """Attempts at one task that are compared with one another: episodes side by side, each with a cache of its own. At
+    1024 the group's mean is known to 1/32 of the rewards' spread; larger ones are slips of the pen."""
     trained_members: int | None = Field(default=None, ge=2)
     """Members of a group that get a gradient: those whose advantages are most spread. None: all. Advantages are made
     from the whole group either way. For machines on which training costs more than sampling."""
-    groups_per_step: int = Field(default=4, ge=1)
-    """Groups an optimizer step waits for; staleness may make it wait for more."""
+    groups_per_step: int = Field(default=4, ge=1, le=65536)
+    """Groups an optimizer step waits for; staleness may make it wait for more. Their attempts lie in memory: a number
+    beyond the bound would never make a step."""
     count_zero_advantage: bool = False
     """Whether groups without a gradient count among ``groups_per_step`` (a step still needs one group with one), and
     their members in the mean of ``dr_grpo``, ``rloo`` and ``gspo``, as in those papers. False: more are sampled."""
     max_staleness: int = Field(default=1, ge=1, le=16)
     """No gradient comes from a token sampled more than this many versions before the step that applies it."""
-    max_inflight_groups: int = Field(default=6, ge=1)
+    max_inflight_groups: int = Field(default=6, ge=1, le=65536)
     """Groups under way at the same time, those included that are finished and wait for the trainer: how far generation
     may run ahead. About ``max_inflight_groups / groups_per_step`` is the staleness that results."""
     drain_before_step: bool = False
@@ -145,7 +147,7 @@ class TrainingSettings(Settings):
     max_pack_tokens: int = Field(default=1280, ge=1)
     """Tokens that go through the model at once; more members are split into several passes (bounds memory). A pass has
     at least one member, and half as many tokens beside a common beginning that is longer than half of this."""
-    num_threads: int = Field(default=1, ge=1)
+    num_threads: int = Field(default=1, ge=1, le=1024)
     """Threads of each of the two stations."""
     device: str = Field(default="cpu", pattern=DEVICE_PATTERN)
     """Where the trainer computes, and the engine unless ``engine.device`` says otherwise: any type that torch knows
@@ -158,7 +160,7 @@ class TrainingSettings(Settings):
     """Tries that a failed group gets, and restarts that lost processes get, as long as nothing goes forward between."""
     restart_pause_s: float = Field(default=1.0, ge=0.0)
     """Pause before the first try after a failure; doubles each time."""
-    num_trainers: int = Field(default=1, ge=1)
+    num_trainers: int = Field(default=1, ge=1, le=4096)
     """Processes that weights, gradients and optimizer are sharded over (FSDP2); on accelerators a device each."""
     publication: Literal["shared_memory", "safetensors", "broadcast", "cuda_ipc"] = "shared_memory"
     """How weights reach the engine (see ``publication``)."""

@@ -57,6 +57,11 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"max_staleness": 0}, "wrong value of 'max_staleness'"),
     ({"device": "cuda:x"}, "wrong value of 'device'"),
     ({"algorithm": "ppo2"}, "wrong value of 'algorithm'"),
+    ({"group_size": 100_000_000}, "wrong value of 'group_size'"),
+    ({"groups_per_step": 1_000_000}, "wrong value of 'groups_per_step'"),
+    ({"max_inflight_groups": 1_000_000}, "wrong value of 'max_inflight_groups'"),
+    ({"num_threads": 1_000_000}, "wrong value of 'num_threads'"),
+    ({"num_trainers": 1_000_000}, "wrong value of 'num_trainers'"),
     ({"num_trainers": 2, "lora_rank": 8}, "num_trainers 1 with lora_rank"),
 ]
 
@@ -90,6 +95,15 @@ def edit(folder: Path, **fields: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-500])
+
+
+def lose_a_shard(folder: Path) -> None:
+    table = {"weight_map": {"model.norm.weight": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(table))
+
+
 FOLDERS: list[tuple[str, Callable[[Path], object], type[FlightschoolError]]] = [
     ("no such folder", shutil.rmtree, ModelFolderError),
     ("config.json is missing", lambda folder: (folder / "config.json").unlink(), ModelFolderError),
@@ -99,6 +113,14 @@ FOLDERS: list[tuple[str, Callable[[Path], object], type[FlightschoolError]]] = [
     ("ends of another tokenizer", lambda folder: edit(folder, eos_token_id=5), ModelFolderError),
     ("weights of another model", lambda folder: edit(folder, hidden_size=64, head_dim=8), ModelFolderError),
     ("no tokenizer", lambda folder: (folder / "tokenizer.json").unlink(), ModelFolderError),
+    ("more layers than the weights have", lambda folder: edit(folder, num_hidden_layers=8), ModelFolderError),
+    ("layers without end", lambda folder: edit(folder, num_hidden_layers=10**12), ModelFolderError),
+    ("fewer layers than the weights have", lambda folder: edit(folder, num_hidden_layers=1), ModelFolderError),
+    ("another inner size", lambda folder: edit(folder, intermediate_size=512), ModelFolderError),
+    ("heads that the weights do not have", lambda folder: edit(folder, num_attention_heads=3), ModelFolderError),
+    ("a weights file that was cut", lambda folder: cut(folder / "model.safetensors"), ModelFolderError),
+    ("a shard that is missing", lose_a_shard, ModelFolderError),
+    ("no weights", lambda folder: (folder / "model.safetensors").unlink(), ModelFolderError),
     ("broken weights", lambda folder: (folder / "model.safetensors").write_bytes(b"\xff" * 64), ModelFolderError),
 ]
 
@@ -143,3 +165,20 @@ def test_a_tracker_without_its_package_is_named(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="trackio"):
         preflight(TrainingSettings(trackers=("trackio",)), folder)
+
+
+def test_opentelemetry_needs_its_exporter_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the run would finish and its figures be lost."""
+    found = object()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "exporter" in name else found)
+    with pytest.raises(ConfigError, match=r"opentelemetry\.exporter\.otlp\.proto\.http"):
+        preflight(TrainingSettings(trackers=("opentelemetry",)), folder)
+    monkeypatch.setattr(sys.modules[preflight.__module__], "exports_itself", lambda: True)
+    preflight(TrainingSettings(trackers=("opentelemetry",)), folder)
+
+
+def test_no_more_layers_train_than_there_are(folder: Path) -> None:
+    num = json.loads((folder / "config.json").read_text())["num_hidden_layers"]
+    preflight(TrainingSettings(trained_layers=num), folder)
+    with pytest.raises(ConfigError, match=f"trained_layers = {num + 1} is too large"):
+        preflight(TrainingSettings(trained_layers=num + 1), folder)
