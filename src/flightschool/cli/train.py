@@ -58,7 +58,11 @@ def train(
 
 
 def rooted(settings: JobSettings, folder: Path) -> JobSettings:
-    """The settings with all relative paths taken from the folder of their file, wherever the command runs."""
+    """The settings with all relative paths taken from the folder of their file, wherever the command runs.
+
+    The words of ``harness.command`` stay as they are, since only the program knows which are paths: it is started in
+    that folder.
+    """
 
     def path(text: str) -> str:
         return str((folder / text).resolve()) if is_path(text) else text
@@ -75,12 +79,19 @@ def rooted(settings: JobSettings, folder: Path) -> JobSettings:
             "checks": (folder / table.checks).resolve() if table.checks is not None else None,
         }
     )
+    harness, engine = settings.harness, settings.engine
+    if harness.command is not None:
+        harness = harness.model_copy(update={"directory": (folder / (harness.directory or ".")).resolve()})
+    if engine.publish_to is not None:
+        engine = engine.model_copy(update={"publish_to": (folder / engine.publish_to).resolve()})
     weather = {key: path(value) for key, value in settings.faults.model_dump().items()}
     return settings.model_copy(
         update={
             "environment": environment,
             "model": settings.model.model_copy(update={"name": path(settings.model.name)}),
             "faults": settings.faults.model_copy(update=weather),
+            "harness": harness,
+            "engine": engine,
         }
     )
 

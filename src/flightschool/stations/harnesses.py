@@ -14,8 +14,8 @@ def make_harness(table: HarnessTable) -> Harness:
     """The harness of a job.
 
     Raises:
-        ConfigError: its program does not exist.
+        ConfigError: its program, or the folder to start it in, does not exist.
     """
     if table.command is None:
         return ToolCallingHarness()
-    return ProgramHarness(table.command, timeout_s=table.timeout_s)
+    return ProgramHarness(table.command, timeout_s=table.timeout_s, directory=table.directory)

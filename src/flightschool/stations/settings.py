@@ -64,6 +64,9 @@ class HarnessTable(Settings):
     command: tuple[str, ...] | None = None
     """A program that is started once per attempt and speaks to the model as to any OpenAI-compatible server (see
     docs/design/gateway.md); a text is split into words as a shell would. None: the built-in tool-calling harness."""
+    directory: Path | None = None
+    """Folder in which the program is started, and which relative paths in ``command`` are taken from. None: that of the
+    configuration file."""
     timeout_s: float = Field(default=300.0, gt=0.0)
     """Real seconds that the program may take in one attempt; time in which it awaits a completion does not count."""
 

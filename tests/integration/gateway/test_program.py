@@ -205,3 +205,14 @@ def test_a_command_that_does_not_exist_is_refused_before_anything_runs() -> None
         with pytest.raises(ConfigError) as refused:
             ProgramHarness(command)
         assert refused.value.where == "harness.command"
+
+
+async def test_a_program_runs_in_its_folder_and_is_named_from_there(tmp_path: Path) -> None:
+    program = tmp_path / "here.sh"
+    program.write_text("#!/bin/sh\npwd; exit 3\n", encoding="utf-8")
+    program.chmod(0o755)
+    harness = ProgramHarness(["./here.sh"], directory=tmp_path)
+    attempt = await attempt_with(harness, spoken("x"), ENVIRONMENT.tasks()[0])
+    assert str(tmp_path) in attempt.detail
+    with pytest.raises(ConfigError, match=r"no program '\./here\.sh'"):
+        ProgramHarness(["./here.sh"])

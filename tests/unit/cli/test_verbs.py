@@ -96,6 +96,8 @@ def test_paths_of_a_configuration_are_relative_to_its_file(tmp_path: Path) -> No
             "environment": {"traces": "t.jsonl", "state": "state", "code": "./tools.py"},
             "model": {"name": "./model"},
             "faults": {"training": "./rain.toml"},
+            "harness": {"command": "python3 ./agent.py"},
+            "engine": {"kind": "vllm", "url": "http://127.0.0.1:8000", "publish_to": "weights"},
         }
     )
     found = rooted(settings, tmp_path)
@@ -104,6 +106,11 @@ def test_paths_of_a_configuration_are_relative_to_its_file(tmp_path: Path) -> No
     assert found.environment.code == str(tmp_path / "tools.py")
     assert found.model.name == str(tmp_path / "model")
     assert (found.faults.training, found.faults.evaluation) == (str(tmp_path / "rain.toml"), "noisy")
+    assert found.harness.command == ("python3", "./agent.py")
+    assert found.harness.directory == tmp_path  # where the program is started: its words are its own affair
+    assert found.engine.publish_to == tmp_path / "weights"
+    elsewhere = JobSettings.model_validate({"harness": {"command": "./run", "directory": "agents"}})
+    assert rooted(elsewhere, tmp_path).harness.directory == tmp_path / "agents"
     named = JobSettings.model_validate({"environment": {"traces": "shipped", "code": "my_agent.tools"}})
     assert rooted(named, tmp_path) == named
 

@@ -114,6 +114,18 @@ def test_a_program_that_does_not_exist_is_refused_before_anything_runs() -> None
         make_harness(HarnessTable(command=("no-such-program-anywhere",)))
 
 
+def test_a_program_is_looked_for_from_its_folder(tmp_path: Path) -> None:
+    program = tmp_path / "agents" / "run"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n", encoding="utf-8")
+    program.chmod(0o755)
+    assert isinstance(make_harness(HarnessTable(command=("./run",), directory=program.parent)), ProgramHarness)
+    with pytest.raises(ConfigError, match=r"no program '\./run'"):
+        make_harness(HarnessTable(command=("./run",), directory=tmp_path))
+    with pytest.raises(ConfigError, match=r"the program's folder is not there"):
+        make_harness(HarnessTable(command=("./run",), directory=tmp_path / "nowhere"))
+
+
 def test_credit_by_turn_and_a_program_exclude_each_other(tmp_path: Path) -> None:
     path = tmp_path / "train.toml"
     path.write_text('[harness]\ncommand = "python3"\n[training]\nturn_weight = 0.1\n', encoding="utf-8")

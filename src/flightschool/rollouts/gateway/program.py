@@ -55,7 +55,7 @@ class ProgramHarness:
         timeout_s: real seconds that the program may take, completions apart.
         max_completions: completions of one attempt, over all of its conversations.
         environment: variables that the program gets besides those of this process.
-        directory: where it is started; here by default.
+        directory: where it is started, and what a relative path of the program is taken from; here by default.
         limits: of the gateway.
 
     Raises:
@@ -72,13 +72,7 @@ class ProgramHarness:
         directory: Path | None = None,
         limits: Limits | None = None,
     ) -> None:
-        if not command or shutil.which(command[0]) is None:
-            raise ConfigError(
-                f"no program {command[0]!r}" if command else "no command",
-                where="harness.command",
-                expected="an executable file on the path, then its arguments",
-                mend="install it, or name it by its path",
-            )
+        _check_program(command, directory)
         self._command = tuple(command)
         self._timeout_s = timeout_s
         self._max_completions = max_completions
@@ -190,6 +184,27 @@ class ProgramHarness:
         if "\0" not in instruction and len(instruction.encode("utf-8", "replace")) <= _LONGEST_VARIABLE:
             variables["FLIGHTSCHOOL_TASK"] = instruction
         return variables
+
+
+def _check_program(command: Sequence[str], directory: Path | None) -> None:
+    """Raise unless the folder and the program are there. What the program opens itself is its own affair."""
+    if directory is not None and not directory.is_dir():
+        raise ConfigError(
+            "the program's folder is not there",
+            where="harness.directory",
+            expected=f"a folder, got {directory}",
+            mend="make it, or leave the key out: the folder of the configuration file is taken then",
+        )
+    name = command[0] if command else ""
+    if os.sep in name and directory is not None:  # as the system takes it once the program's folder is entered
+        name = str(directory / name)
+    if not name or shutil.which(name) is None:
+        raise ConfigError(
+            f"no program {command[0]!r}" if command else "no command",
+            where="harness.command",
+            expected="an executable file on the path, then its arguments",
+            mend=f"install it, or name it by its path, from {directory or Path.cwd()}",
+        )
 
 
 def _end(seat: Seat, code: int | None, output: str, timeout_s: float) -> EndReason:
