@@ -28,6 +28,7 @@ from flightschool.stations import (
     audit,
     canary_tasks,
     candidates,
+    check_job,
     collect,
     control_settings,
     fly,
@@ -36,6 +37,7 @@ from flightschool.stations import (
     learn_by_imitation,
     make_harness,
     open_pilot,
+    require_room,
     require_unseen,
     run_name,
     scan_run,
@@ -43,7 +45,7 @@ from flightschool.stations import (
     write_up,
 )
 from flightschool.store import Workspace
-from flightschool.training import TrainingSettings, TrainResult, preflight
+from flightschool.training import TrainingSettings, TrainResult
 from flightschool.verification import OutcomeReward, keep_reward
 
 __all__ = ["run_job"]
@@ -66,7 +68,7 @@ def run_job(
         commands: command lines that do the same again, for the report.
     """
     started = time.monotonic()
-    preflight(settings.training, model, settings.engine)
+    check_job(settings, model)
     store, reward = space.store, OutcomeReward(settings.reward)
     keep_reward(store, reward)
     environment, collected = collect(space, settings.environment, tell)
@@ -76,6 +78,7 @@ def run_job(
     found = candidates(store, environment, frozen, settings.waiver, canaries)
     run = run_name(job, settings, environment, model)
     require_unseen(space, environment, found.sound, run, tell, settings.uncompared)
+    require_room(environment, found.sound, model, settings)
     checkride = Checkride(store, frozen.suite, environment, reward, settings, tell)
 
     pilot = open_pilot(model, f"model:{model}", settings)

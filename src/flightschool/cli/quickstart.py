@@ -63,8 +63,10 @@ def quickstart(
 def run_in(workspace: Path, settings: JobSettings, *, job: str, commands: list[str]) -> JobResult:
     """Run a job in a workspace folder, made if missing, with live progress."""
     from flightschool.cli.jobs import fly_job, note_job
+    from flightschool.stations import check_settings
     from flightschool.store import CONFIG_NAME, Workspace
 
+    check_settings(settings)
     model = resolve_model(settings.model.name, output.say)
     exists = (workspace / CONFIG_NAME).is_file()
     with Workspace.find(workspace) if exists else Workspace.create(workspace) as space:

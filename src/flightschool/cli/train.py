@@ -99,7 +99,9 @@ def rooted(settings: JobSettings, folder: Path) -> JobSettings:
 def _open(space: Workspace, config: Path, settings: JobSettings) -> JobRecord:
     """Find the model and note down the job."""
     from flightschool.cli.quickstart import resolve_model
+    from flightschool.stations import check_settings
 
+    check_settings(settings)  # before a model is downloaded for nothing
     job = config.stem.replace(".", "-")
     return note_job(
         space,

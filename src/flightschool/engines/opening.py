@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,16 +11,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flightschool.engines.config_values import ConfigTable, ConfigValueError
 from flightschool.engines.served import FolderExporter, ServedEngine, SglangWire, VllmWire, Wire
+from flightschool.engines.served.wire import Http
 from flightschool.engines.settings import EngineSettings
 from flightschool.engines.tokenizer import ChatTokenizer
-from flightschool.errors import ConfigError, ModelFolderError
+from flightschool.errors import ConfigError, InfrastructureError, InputError, ModelFolderError
 from flightschool.protocols import TrainedEngine
 from flightschool.records import WeightsVersion
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["OpenedEngine", "local_kind", "open_engine"]
+__all__ = ["OpenedEngine", "check_server", "local_kind", "model_positions", "open_engine", "server_key"]
+
+_CHECK_S = 30.0
+"""Seconds that a server has to say that it lives; before anything is loaded, so nobody waits longer."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +153,7 @@ def _open_served(
 ) -> OpenedEngine:
     from flightschool.engines.folders import digest_folder
 
-    url = settings.url or ""
-    wire: Wire = VllmWire(url, settings.served_model) if settings.kind == "vllm" else SglangWire(url)
+    wire = _wire(settings)
     vocab, longest = _sizes(folder)
     target = settings.publish_to or publish_to
     digest = digest_folder(folder)
@@ -160,13 +164,47 @@ def _open_served(
         run=run,
         digest=digest,
         exporter=None if target is None else FolderExporter(folder, target.resolve()),
-        key=_key(settings),
+        key=server_key(settings),
         timeout_s=settings.timeout_s,
     )
     return OpenedEngine(engine, ChatTokenizer.from_folder(folder), digest)
 
 
-def _key(settings: EngineSettings) -> str:
+def _wire(settings: EngineSettings) -> Wire:
+    url = settings.url or ""
+    return VllmWire(url, settings.served_model) if settings.kind == "vllm" else SglangWire(url)
+
+
+def check_server(settings: EngineSettings) -> None:
+    """Ask the server whether it lives, if the settings name one; nothing is loaded into it.
+
+    Raises:
+        ConfigError: none answers there, or it wants another key.
+    """
+    if not settings.is_served:
+        return
+    wire = _wire(settings)
+    http = Http(wire.kind, wire.url, server_key(settings), min(settings.timeout_s, _CHECK_S))
+
+    async def ask() -> None:
+        try:
+            await wire.check_health(http)
+        finally:
+            await http.aclose()
+
+    try:
+        asyncio.run(ask())
+    except (InfrastructureError, InputError) as error:
+        raise ConfigError(
+            f"no {settings.kind} server is ready there: {error.what}",
+            where="engine.url",
+            expected=f"a running server at {settings.url}",
+            mend="start it first and wait until it is ready, or correct engine.url and engine.key_env",
+        ) from error
+
+
+def server_key(settings: EngineSettings) -> str:
+    """The server's key, from the environment; empty if it wants none. Raises ``ConfigError`` if it is not there."""
     if not settings.key_env:
         return ""
     key = os.environ.get(settings.key_env, "").strip()
@@ -180,6 +218,11 @@ def _key(settings: EngineSettings) -> str:
     return key
 
 
+def model_positions(folder: Path) -> int:
+    """Longest sequence of a model, in tokens, as its configuration says. Raises ``ModelFolderError``."""
+    return _sizes(folder)[1]
+
+
 def _sizes(folder: Path) -> tuple[int, int]:
     """Rows of the model's output and its longest sequence, as its configuration says."""
     where, table = str(folder / "config.json"), _config(folder)
@@ -188,6 +231,6 @@ def _sizes(folder: Path) -> tuple[int, int]:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    from flightschool.engines.folders import read_json
+    from flightschool.engines.weight_files import read_json
 
     return read_json(folder / "config.json")

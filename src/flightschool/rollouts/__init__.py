@@ -22,7 +22,7 @@ from flightschool.rollouts.policies import (
 from flightschool.rollouts.recital import RecitalPolicy
 from flightschool.rollouts.references import GRAMMAR, parse_policy
 from flightschool.rollouts.replay import Replay, answer_of, reenact, replay
-from flightschool.rollouts.runner import EpisodeRunner, run_attempts
+from flightschool.rollouts.runner import EpisodeRunner, num_prompt_tokens, run_attempts
 from flightschool.rollouts.session import Session
 from flightschool.rollouts.transcript import CutTurnError, Sampling
 
@@ -50,6 +50,7 @@ __all__ = [
     "ToolCallingHarness",
     "answer_of",
     "demonstrate",
+    "num_prompt_tokens",
     "opening_messages",
     "parse_policy",
     "reenact",

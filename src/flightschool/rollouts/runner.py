@@ -16,7 +16,7 @@ import msgspec
 from flightschool.digest import derive_seed, digest
 from flightschool.errors import InfrastructureError, TokenContractError
 from flightschool.perturbation import FaultProfile, SeededWeather
-from flightschool.protocols import Environment, Harness, RewardComposition, World
+from flightschool.protocols import Environment, Harness, RewardComposition, Tokenizer, World
 from flightschool.records import (
     INFRA_REASONS,
     Attempt,
@@ -38,8 +38,9 @@ from flightschool.records import (
     ToolSpec,
     Verdict,
 )
-from flightschool.rollouts.harness import EpisodeEndError, ToolCallingHarness
+from flightschool.rollouts.harness import EpisodeEndError, ToolCallingHarness, opening_messages
 from flightschool.rollouts.policies import Policy, PolicyEndpoint
+from flightschool.rollouts.transcript import Sampling, Transcript
 from flightschool.tools import ToolBoundary, VirtualClock
 from flightschool.verification import CheckVerifier, Resources
 
@@ -248,6 +249,16 @@ def boundary_of(
         seed=derive_seed("latency", seed, task.id),
         enforce=enforce,
     )
+
+
+def num_prompt_tokens(environment: Environment, task: Task, tokenizer: Tokenizer) -> int:
+    """Tokens of a task's first prompt, as the built-in harness opens it and a session renders it."""
+    world = environment.open(task)
+    try:
+        specs = boundary_of(environment, task, world, VirtualClock(), 0, None).specs()
+    finally:
+        world.close()
+    return Transcript(tokenizer, Sampling(), 0).measure(opening_messages(task), specs)
 
 
 class _Recorder:

@@ -127,6 +127,10 @@ class Transcript:
         self.generation_ms = 0.0
         """Virtual milliseconds spent in generation so far."""
 
+    def measure(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
+        """Tokens that the model would see before it completes these messages. They are written down like a request."""
+        return len(self._render(list(messages), tuple(tools)).context_T)
+
     def spans(self) -> tuple[TokenSpan, ...]:
         """The forest as written so far."""
         return tuple(self._spans)

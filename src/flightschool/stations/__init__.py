@@ -10,6 +10,7 @@ from flightschool.stations.gates import Admission, Candidates, admit, audit, can
 from flightschool.stations.harnesses import make_harness
 from flightschool.stations.imitating import learn_by_imitation
 from flightschool.stations.measuring import EVALUATION_KIND, Checkride, Pilot, open_pilot
+from flightschool.stations.readiness import check_job, check_settings, require_room
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Quiet, Tell
 from flightschool.stations.training_station import (
@@ -41,6 +42,8 @@ __all__ = [
     "audit",
     "canary_tasks",
     "candidates",
+    "check_job",
+    "check_settings",
     "collect",
     "control_settings",
     "fly",
@@ -50,6 +53,7 @@ __all__ = [
     "learn_by_imitation",
     "make_harness",
     "open_pilot",
+    "require_room",
     "require_unseen",
     "run_name",
     "scan_run",

@@ -7,9 +7,9 @@ begins.
 from flightschool.training.algorithms import ALGORITHMS, Algorithm, GroupCredits, TermWeights
 from flightschool.training.generation import GenerationStation, GroupRunner, LocalGeneration
 from flightschool.training.orchestrator import Orchestrator, TrainResult
-from flightschool.training.preflight import preflight
+from flightschool.training.preflight import check_machine, preflight
 from flightschool.training.progress import ProgressCallback, StepProgress
-from flightschool.training.run import RunStart, TaskNotes, read_run, resume, run_supervised, train
+from flightschool.training.run import RunStart, TaskNotes, check_combination, read_run, resume, run_supervised, train
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.source import PoolSource
 
@@ -29,6 +29,8 @@ __all__ = [
     "TermWeights",
     "TrainResult",
     "TrainingSettings",
+    "check_combination",
+    "check_machine",
     "preflight",
     "read_run",
     "resume",

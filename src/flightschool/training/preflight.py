@@ -20,7 +20,7 @@ from flightschool.training.placing import check_placing
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.trackers import exports_itself
 
-__all__ = ["preflight"]
+__all__ = ["check_machine", "preflight"]
 
 _OTLP = "opentelemetry.exporter.otlp.proto.http"
 _MODULES = {"trackio": ("trackio",), "opentelemetry": ("opentelemetry.sdk", _OTLP)}
@@ -50,6 +50,11 @@ def preflight(settings: TrainingSettings, model: Path, engine: EngineSettings | 
     _check_ends(config, tokenizer, model)
     check_weights(config, model)
     _check_sizes(settings, config)
+    check_machine(settings, engine)
+
+
+def check_machine(settings: TrainingSettings, engine: EngineSettings | None = None) -> None:
+    """What is known without a model: devices and trackers. Raises ``ConfigError`` for what is not there."""
     check_placing(settings, engine or EngineSettings())
     _check_trackers(settings)
 

@@ -115,6 +115,15 @@ def test_paths_of_a_configuration_are_relative_to_its_file(tmp_path: Path) -> No
     assert rooted(named, tmp_path) == named
 
 
+def test_a_device_is_looked_for_before_the_model_is(run: Run, space: Path) -> None:
+    table = '[model]\nname = "no-such-model"\n'
+    (space / "t.toml").write_text(table + '[training]\ndevice = "cuda:77"\n', encoding="utf-8")
+    spoken = run("train", "t.toml", "--json")
+    assert (spoken.code, spoken.error["where"]) == (2, "training.device")
+    (space / "t.toml").write_text(table + '[faults]\ntraining = "hurricane"\n', encoding="utf-8")
+    assert run("train", "t.toml", "--json").error["where"] == "faults.training"
+
+
 def test_train_takes_a_configuration_or_a_run(run: Run, space: Path) -> None:
     assert run("train", "--json").error["what"] == "nothing to train"
     assert run("train", "train.toml", "--resume", "x", "--json").code == 2
