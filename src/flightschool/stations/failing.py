@@ -14,7 +14,7 @@ from flightschool.errors import GateError
 from flightschool.evaluation import RunRules
 from flightschool.records import Attempt, Outcome
 
-__all__ = ["Ungraded", "refuse_ungraded", "told_failures"]
+__all__ = ["Ungraded", "refuse_ungraded"]
 
 _RULES = RunRules()
 _LONGEST_DETAIL = 600
@@ -26,14 +26,6 @@ _MENDS = {
 }
 
 
-def told_failures(failed: Sequence[Attempt]) -> str:
-    """The commonest failure of these: who caused it, how it ended, its own words, and how often."""
-    kinds = Counter((attempt.cause, str(attempt.reason), attempt.detail) for attempt in failed)
-    (cause, reason, detail), count = kinds.most_common(1)[0]
-    words = detail if len(detail) <= _LONGEST_DETAIL else f"…{detail[-_LONGEST_DETAIL:]}"
-    return f"{count} of {len(failed)} by the {cause}, {reason}" + (f": {words}" if words else "")
-
-
 def refuse_ungraded(failed: Sequence[Attempt], *, total: int, where: str) -> None:
     """Raise for attempts of which more than the limit failed for good.
 
@@ -43,13 +35,18 @@ def refuse_ungraded(failed: Sequence[Attempt], *, total: int, where: str) -> Non
         where: what was measured or screened.
 
     Raises:
-        GateError: the share of ``failed`` is above the one that comparisons allow; it says why most of them failed.
+        GateError: the share of ``failed`` is above the one that comparisons allow; it tells the commonest failure: who
+            caused it, how it ended, and its own words.
     """
     if len(failed) <= _RULES.most_missing * total:
         return
-    (cause, _), *_ = Counter(attempt.cause for attempt in failed).most_common(1)
+    kinds = Counter((attempt.cause, str(attempt.reason), attempt.detail) for attempt in failed)
+    (cause, reason, detail), count = kinds.most_common(1)[0]
+    words = detail if len(detail) <= _LONGEST_DETAIL else f"…{detail[-_LONGEST_DETAIL:]}"
+    most = "" if len(kinds) == 1 else f"{count} of them "
     raise GateError(
-        f"{len(failed)} of {total} attempts failed by infrastructure, not by the policy ({told_failures(failed)})",
+        f"{len(failed)} of {total} attempts have no grade, {most}by failure of the {cause} and not of the policy "
+        f"({reason})" + (f": {words}" if words else ""),
         where=where,
         expected=f"a grade of at least {1.0 - _RULES.most_missing:.0%} of the attempts; nothing of this was kept",
         mend=_MENDS.get(cause, "mend what failed, then run the same command again"),
@@ -58,6 +55,8 @@ def refuse_ungraded(failed: Sequence[Attempt], *, total: int, where: str) -> Non
 
 class Ungraded:
     """Watches the attempts of an evaluation, and ends it as soon as it cannot become a measurement any more.
+
+    So a program that does not start costs one attempt with its retries, not those of the whole suite.
 
     Args:
         total: items of the evaluation.

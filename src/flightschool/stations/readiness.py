@@ -6,7 +6,6 @@ server (``check_job``), then, once the tasks are known and before anything is me
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from flightschool.engines import ChatTokenizer
@@ -14,7 +13,6 @@ from flightschool.engines.opening import check_server, model_positions, server_k
 from flightschool.errors import ConfigError, InputError
 from flightschool.perturbation import profile
 from flightschool.protocols import Environment
-from flightschool.records import Task
 from flightschool.rollouts import num_prompt_tokens
 from flightschool.stations.harnesses import make_harness
 from flightschool.stations.settings import FaultsTable, JobSettings
@@ -48,14 +46,13 @@ def check_job(settings: JobSettings, model: Path) -> None:
     check_server(settings.engine)
 
 
-def require_room(environment: Environment, tasks: Iterable[Task], model: Path, settings: JobSettings) -> None:
-    """Raise if no prompt of these tasks leaves room for a token: every attempt would end before it began.
+def require_room(environment: Environment, model: Path, settings: JobSettings) -> None:
+    """Raise if no prompt of the tasks that may train leaves room for a token: all attempts would end unbegun.
 
     Only prompts of the built-in harness are known beforehand. Ends with the first prompt that fits.
 
     Args:
         environment: shows its tools in the prompts.
-        tasks: those that may train.
         model: folder of the model that reads them.
         settings: of the job.
 
@@ -68,7 +65,10 @@ def require_room(environment: Environment, tasks: Iterable[Task], model: Path, s
     positions = model_positions(model)
     longest = min(settings.training.max_context, positions)
     shortest: tuple[int, str] | None = None
-    for task in tasks:
+    trained = settings.suite.trained
+    for task in environment.tasks():
+        if trained and task.stratum not in trained:
+            continue
         length = num_prompt_tokens(environment, task, tokenizer)
         if length < longest:
             return

@@ -67,7 +67,7 @@ def test_a_broken_program_ends_the_measurement_in_its_own_words(
     pilot: Any = ScriptedPilot(OraclePolicy(environment))
     with pytest.raises(GateError, match=r"can't open file .*nosuch\.py") as raised:
         checkride.fly_clean(pilot, "run-before")
-    assert "by the harness" in raised.value.what
+    assert "by failure of the harness and not of the policy" in raised.value.what
     assert "harness.command" in raised.value.mend
     assert not store.has("evaluation", "run-before-clean")
 
@@ -94,7 +94,7 @@ def test_screening_blames_what_failed_and_not_the_tasks(
     chosen = settings(tmp_path / "nosuch.py").model_copy(update={"screening": ScreeningTable(budget=16)})
     pilot: Any = ScriptedPilot(NoopPolicy())
     found = candidates(store, environment, frozen)
-    with pytest.raises(GateError, match=r"16 of 16 attempts failed by infrastructure.*nosuch\.py") as raised:
+    with pytest.raises(GateError, match=r"16 of 16 attempts have no grade, .*nosuch\.py") as raised:
         admit(store, environment, REWARD, frozen, found, pilot, chosen, Quiet())
     assert "easier" not in raised.value.mend
 
