@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import typer
 
 from flightschool.cli import output
@@ -195,7 +194,7 @@ def _tokens(space: Workspace, attempt: Attempt) -> tuple[Any, dict[str, Any]]:
     """Tokenizer and limits of the model that an attempt was sampled from; nothing for scripted attempts."""
     if not attempt.spans:
         return None, {}
-    from flightschool.engines.architecture import TransformerConfig
+    from flightschool.engines.opening import longest_context
     from flightschool.engines.tokenizer import ChatTokenizer
     from flightschool.rollouts import Sampling
 
@@ -208,8 +207,7 @@ def _tokens(space: Workspace, attempt: Attempt) -> tuple[Any, dict[str, Any]]:
             expected="its folder with config.json and tokenizer.json",
             mend="restore the folder; its weights are not needed",
         )
-    longest = TransformerConfig.from_hf(msgspec.json.decode(config.read_bytes()), where=str(config)).max_context
-    limits = {"sampling": sampling, "max_context": min(ENGINE_CONTEXT, longest)}
+    limits = {"sampling": sampling, "max_context": min(ENGINE_CONTEXT, longest_context(folder))}
     return ChatTokenizer.from_folder(folder), limits
 
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from flightschool.engines.architecture import RopeScaling, TransformerConfig
     from flightschool.engines.catalogue import get_model
     from flightschool.engines.folders import LoadedModel, load_model, save_model
-    from flightschool.engines.hf_engine import HfEngine, load_hf_model
+    from flightschool.engines.hf_engine import HfEngine
+    from flightschool.engines.hf_folders import load_hf_model
     from flightschool.engines.memory import give_back_memory
     from flightschool.engines.opening import OpenedEngine, open_engine
     from flightschool.engines.served import ServedEngine, SglangWire, VllmWire

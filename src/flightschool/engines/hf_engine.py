@@ -14,108 +14,25 @@ the dead end of a grammar fails its own request alone.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from flightschool.engines.base import EngineBase
-from flightschool.engines.folders import digest_folder
 from flightschool.engines.grammar import GrammarBook, GrammarWalk
 from flightschool.engines.grammar_text import grammar_support
+from flightschool.engines.hf_folders import HfModel
 from flightschool.engines.requests import check_state, drawing
 from flightschool.engines.sampling import restrict, sample
-from flightschool.engines.tokenizer import ChatTokenizer
-from flightschool.errors import InfrastructureError, InputError, ModelFolderError
+from flightschool.errors import InfrastructureError
 from flightschool.protocols import Generation, GenerationRequest
 from flightschool.records import VersionRun, WeightsVersion
 
-__all__ = ["HfEngine", "HfModel", "load_hf_model"]
-
-_DEFAULT_CONTEXT = 2048
-
-
-@dataclass(frozen=True, kw_only=True)
-class HfModel:
-    """A model of transformers with its tokenizer."""
-
-    model: Any  # transformers' own classes are not typed
-    tokenizer: ChatTokenizer
-    vocab: int
-    """Rows of the output."""
-    max_context: int
-    digest: str
-    path: Path
-    model_type: str
-
-    def feed(self, tokens_1N: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """One cached pass: logits (at least of the last token) and the state to go on from."""
-        known = inspect.signature(self.model.forward).parameters
-        name = "cache" if "cache" in known else "past_key_values"  # renamed in transformers 5
-        options: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
-        with torch.inference_mode():
-            out = self.model(input_ids=tokens_1N, use_cache=True, **{name: state}, **options)
-        return out.logits, getattr(out, name)
-
-
-def load_hf_model(
-    directory: Path | str, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
-) -> HfModel:
-    """Load a folder of any causal language model; code in the folder is not run.
-
-    Raises:
-        InputError: transformers is not installed.
-        ModelFolderError: the folder is incomplete, or no causal language model that transformers knows.
-    """
-    folder = Path(directory)
-    try:
-        from transformers import AutoModelForCausalLM
-        from transformers.utils import logging
-    except ImportError:
-        raise InputError(
-            "this engine needs transformers",
-            where="engine.kind = 'hf'",
-            expected="the extra 'hf' installed",
-            mend="pip install 'flightschool[hf]', or use engine.kind = 'torch'",
-        ) from None
-    digest = digest_folder(folder)
-    logging.disable_progress_bar()  # a command's own progress is all that a person sees
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, local_files_only=True, trust_remote_code=False
-        )
-    except Exception as error:  # whatever kind its libraries raise, it is about the folder
-        told = " ".join(line.strip() for line in str(error).strip().splitlines()[:2])
-        raise ModelFolderError(
-            f"transformers cannot load this folder: {told or type(error).__name__}",
-            where=str(folder),
-            expected="a causal language model that the installed transformers knows",
-            mend="update transformers, or save the model again with save_pretrained",
-        ) from error
-    text = model.config.get_text_config()
-    tokenizer = ChatTokenizer.from_folder(folder)
-    vocab = int(model.get_output_embeddings().weight.shape[0])
-    if tokenizer.num_ids > vocab:
-        raise ModelFolderError(
-            f"the tokenizer has {tokenizer.num_ids} ids, the model only {vocab} rows",
-            where=str(folder),
-            expected="the tokenizer that the model was trained with",
-            mend="copy the right tokenizer.json into the folder",
-        )
-    return HfModel(
-        model=model.to(device).eval().requires_grad_(False),
-        tokenizer=tokenizer,
-        vocab=vocab,
-        max_context=int(getattr(text, "max_position_embeddings", None) or _DEFAULT_CONTEXT),
-        digest=digest,
-        path=folder,
-        model_type=str(model.config.model_type),
-    )
+__all__ = ["HfEngine"]
 
 
 @dataclass(eq=False)

@@ -21,7 +21,15 @@ from flightschool.records import WeightsVersion
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["OpenedEngine", "check_server", "local_kind", "model_positions", "open_engine", "server_key"]
+__all__ = [
+    "OpenedEngine",
+    "check_server",
+    "local_kind",
+    "longest_context",
+    "model_positions",
+    "open_engine",
+    "server_key",
+]
 
 _CHECK_S = 30.0
 """Seconds that a server has to say that it lives; before anything is loaded, so nobody waits longer."""
@@ -74,6 +82,21 @@ def local_kind(folder: Path) -> Literal["torch", "hf"]:
     except ModelFolderError:
         return "hf"
     return "torch"
+
+
+def longest_context(folder: Path) -> int:
+    """Longest sequence of a folder's model, from its configuration alone.
+
+    Raises:
+        ModelFolderError: the configuration cannot be read.
+    """
+    from flightschool.engines.architecture import TransformerConfig
+
+    table = _config(folder)
+    try:
+        return TransformerConfig.from_hf(table, where=str(folder / "config.json")).max_context
+    except ModelFolderError:
+        return _sizes(folder)[1]
 
 
 def open_engine(
@@ -138,7 +161,8 @@ def _open_generic(
 ) -> OpenedEngine:
     import torch
 
-    from flightschool.engines.hf_engine import HfEngine, load_hf_model
+    from flightschool.engines.hf_engine import HfEngine
+    from flightschool.engines.hf_folders import load_hf_model
 
     loaded = load_hf_model(folder, device=device, dtype=getattr(torch, dtype))
 
@@ -227,7 +251,8 @@ def _sizes(folder: Path) -> tuple[int, int]:
     """Rows of the model's output and its longest sequence, as its configuration says."""
     where, table = str(folder / "config.json"), _config(folder)
     text = ConfigTable(ConfigTable(table, where).inner("text_config") or table, where)
-    return text.size("vocab_size"), text.size("max_position_embeddings", 2048)
+    older = text.size("n_positions", 2048)  # GPT-2's name of it
+    return text.size("vocab_size"), text.size("max_position_embeddings", older)
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -17,8 +17,10 @@ import torch
 from torch import Tensor
 
 from flightschool.engines.folders import LoadedModel
-from flightschool.engines.hf_engine import HfEngine, HfModel
+from flightschool.engines.hf_engine import HfEngine
+from flightschool.engines.hf_folders import HfModel
 from flightschool.engines.onboarding import FolderCheck
+from flightschool.engines.plain_pass import num_experts
 from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.engines.torch_engine import TorchEngine
 from flightschool.engines.transformer import CausalAttention
@@ -94,14 +96,7 @@ async def check_parity(engine: Engine, tokenizer: ChatTokenizer, scores: Scores)
 def check_routing(loaded: HfModel, tokenizer: ChatTokenizer) -> FolderCheck:
     """Whether cached and plain passes route tokens to the same experts; dense models have nothing to route."""
     config: Any = loaded.model.config.get_text_config()
-    experts = next(
-        (
-            getattr(config, name)
-            for name in ("num_experts", "n_routed_experts", "num_local_experts")
-            if hasattr(config, name)
-        ),
-        0,
-    )
+    experts = num_experts(config)
     if not experts:
         return FolderCheck(name="routing", passed=True, found="dense: no experts, nothing to replay")
     top = int(getattr(config, "num_experts_per_tok", 1))

@@ -15,7 +15,7 @@ from typing import Any
 from flightschool.engines.architecture import TransformerConfig
 from flightschool.errors import ModelFolderError
 
-__all__ = ["check_shapes", "check_weights", "is_redundant", "read_json", "tensor_shapes", "weight_files"]
+__all__ = ["check_shapes", "check_weights", "is_redundant", "read_json", "shapes_in", "tensor_shapes", "weight_files"]
 
 FOLDER = "a Hugging Face model folder: config.json, *.safetensors, tokenizer.json"
 SAVE_AGAIN = "save the model again with save_pretrained(..., safe_serialization=True)"
@@ -82,7 +82,7 @@ def check_weights(config: TransformerConfig, folder: Path) -> None:
     """
     given: dict[str, tuple[int, ...]] = {}
     for path in weight_files(folder):
-        given |= {name: shape for name, shape in _shapes_in(path).items() if not is_redundant(name, config)}
+        given |= {name: shape for name, shape in shapes_in(path).items() if not is_redundant(name, config)}
     least = config.num_layers * (1 + config.num_experts)  # before names without end are made
     if least > len(given):
         raise ModelFolderError(
@@ -171,7 +171,7 @@ def _experts(under: str, config: TransformerConfig) -> Iterator[tuple[str, tuple
         yield from _mlp(f"{under}.shared_experts", config.hidden, shared)
 
 
-def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
+def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
     """Tensors of a file by its header, whose data must all be there."""
     try:
         with path.open("rb") as file:

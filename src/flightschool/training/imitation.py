@@ -89,9 +89,9 @@ def imitate(
             mend="import traces with successful episodes of the training tasks, or set imitation.epochs = 0",
         )
     from flightschool.training.folders import durable_folder
-    from flightschool.training.trainer import TorchTrainer
+    from flightschool.training.trainers import make_trainer
 
-    trainer = TorchTrainer(_spec(settings, training, model, out, num_threads))
+    trainer = make_trainer(_spec(settings, training, model, out, num_threads))
     batches = list(_batches(demonstrations, settings, training.seed))
     surprisals: list[float] = []
     num_trained = 0

@@ -8,13 +8,13 @@ import msgspec
 import torch
 from safetensors.torch import load_file
 
-from flightschool.engines.folders import load_model, read_state, save_model
+from flightschool.engines.folders import load_model, save_model
+from flightschool.engines.opening import local_kind
 from flightschool.errors import InputError
 from flightschool.training.folders import RunFolder
 from flightschool.training.run import read_run
 from flightschool.training.settings import TrainingSettings
-from flightschool.training.trainer import WEIGHTS_FILE, trained_names
-from flightschool.training.weights import make_weights
+from flightschool.training.trainer import WEIGHTS_FILE, own_weights, trained_names
 
 __all__ = ["export_model"]
 
@@ -37,15 +37,31 @@ def export_model(run_dir: Path, out: Path, step: int | None = None) -> str:
     start, folder = read_run(run_dir), RunFolder(run_dir)
     if out.exists():
         raise InputError("the folder exists", where=str(out), expected="a new folder", mend="name another one")
-    if step is None and folder.result.is_file():
-        return save_model(load_model(folder.model, dtype=_dtype(folder.model)), out)
-    checkpoint = folder.kept_checkpoint(step)
     settings = TrainingSettings.model_validate_json(start.settings)
-    loaded = load_model(start.model, dtype=getattr(torch, settings.dtype))
+    dtype = getattr(torch, settings.dtype)
+    if step is None and folder.result.is_file():
+        return _copied(folder.model, out, dtype)
+    state = load_file(folder.kept_checkpoint(step) / WEIGHTS_FILE)
+    if local_kind(Path(start.model)) == "hf":
+        from flightschool.engines.hf_folders import load_hf_model, save_hf_model
+        from flightschool.training.generic import foreign_weights
+
+        generic = load_hf_model(start.model, dtype=dtype)
+        foreign_weights(generic, settings).restore(state)
+        return save_hf_model(generic, out)
+    loaded = load_model(start.model, dtype=dtype)
     names = trained_names(dict(loaded.model.named_parameters()), loaded.config.num_layers, settings.trained_layers)
-    base = read_state(start.model) if settings.lora_rank else {}
-    make_weights(loaded.model, names, settings, base.__getitem__).restore(load_file(checkpoint / WEIGHTS_FILE))
+    own_weights(loaded.model, names, settings, Path(start.model)).restore(state)
     return save_model(loaded, out)
+
+
+def _copied(model: Path, out: Path, dtype: torch.dtype) -> str:
+    """The final model; our own files say their type themselves."""
+    if local_kind(model) == "hf":
+        from flightschool.engines.hf_folders import load_hf_model, save_hf_model
+
+        return save_hf_model(load_hf_model(model, dtype=dtype), out)
+    return save_model(load_model(model, dtype=_dtype(model)), out)
 
 
 def _dtype(model: Path) -> torch.dtype:

@@ -23,7 +23,7 @@ from flightschool.training.contract import check_span
 from flightschool.training.messages import TrainGroup, TrainMember
 from flightschool.training.prefix_tree import Branch, Key, num_tree_tokens, prefix_tree
 
-__all__ = ["Pack", "Restriction", "Segment", "Target", "pack_group", "pack_groups"]
+__all__ = ["Pack", "Restriction", "Segment", "Target", "pack_group", "pack_groups", "pack_paths"]
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,54 @@ def pack_groups(
         if (forest := _forest(member, index, newest_step, routes))
     ]
     return [_lay_out(batch) for batch in _batches(rooted, max_tokens)]
+
+
+def pack_paths(groups: Sequence[TrainGroup], *, newest_step: int, max_tokens: int = 1 << 30) -> list[Pack]:
+    """Pack groups without sharing: every root-leaf path of a member is a segment of its own, with no parents.
+
+    For models of which no more is known than the plain pass of a sequence. What several paths share goes through the
+    model with each of them, but its tokens are targets in the first alone: credit on a shared span counts once.
+
+    Args:
+        groups: whose members; a pack holds whole members, and at least one.
+        newest_step: the trainer's version.
+        max_tokens: of a pack.
+
+    Raises:
+        TokenContractError: a completion is not token-exact, or nothing stands before it.
+    """
+    packs: list[Pack] = []
+    layout = _Layout()
+    for index, member in enumerate(member for group in groups for member in group.members):
+        paths = _paths(_forest(member, index, newest_step, None))
+        size = sum(len(tokens) - 1 for tokens, _ in paths)
+        if layout.pack.tokens_N and len(layout.pack.tokens_N) + size > max_tokens:
+            packs.append(layout.pack)
+            layout = _Layout()
+        for tokens, labels in paths:
+            layout.write(tokens, labels, (), (), member=index, is_leaf=True)
+    return [*packs, layout.pack] if layout.pack.targets else packs
+
+
+def _paths(forest: Sequence[_Node]) -> list[tuple[list[int], list[_Label | None]]]:
+    """Tokens and labels from a root to each leaf; a node's labels stand in the first path through it."""
+    told: set[int] = set()
+    paths: list[tuple[list[int], list[_Label | None]]] = []
+    for place in (place for place, node in enumerate(forest) if node.is_leaf):
+        chain: list[int] = []
+        above: int | None = place
+        while above is not None:
+            chain.append(above)
+            above = forest[above].parent
+        tokens: list[int] = []
+        labels: list[_Label | None] = []
+        for step in reversed(chain):
+            node = forest[step]
+            tokens += node.tokens
+            labels += [None] * len(node.labels) if step in told else node.labels
+            told.add(step)
+        paths.append((tokens, labels))
+    return paths
 
 
 def _batches(rooted: Sequence[_Rooted], max_tokens: int) -> Iterator[list[_Rooted]]:

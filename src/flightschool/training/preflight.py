@@ -1,8 +1,9 @@
 """What can be known to fail before anything is loaded: sizes, model folder, tokenizer, device, trackers.
 
 Reads configuration, tokenizer and the headers of the weights files; no weight is touched and, on the CPU, no torch is
-imported. Nothing here asks for a pad token (packs are flat, nothing is padded) or for the folder's chat template (turns
-are written by ``engines.tokenizer``, append-only by construction).
+imported (but for models that only transformers knows: see ``generic_preflight``). Nothing here asks for a pad token
+(packs are flat, nothing is padded) or for the folder's chat template (turns are written by ``engines.tokenizer``,
+append-only by construction).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pathlib import Path
 from flightschool.engines.architecture import TransformerConfig
 from flightschool.engines.settings import EngineSettings
 from flightschool.engines.tokenizer import ChatTokenizer
-from flightschool.engines.weight_files import check_weights
+from flightschool.engines.weight_files import check_weights, shapes_in
 from flightschool.errors import ConfigError, ModelFolderError
+from flightschool.training.generic_preflight import ModelSizes, generic_preflight
 from flightschool.training.placing import check_placing
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.trackers import exports_itself
@@ -31,25 +33,34 @@ def preflight(settings: TrainingSettings, model: Path, engine: EngineSettings | 
 
     Args:
         settings: of the run.
-        model: folder of the model.
+        model: folder of the model that it begins with.
         engine: what samples; our own on the trainer's device by default.
 
     Raises:
         ConfigError: a setting asks for what is not there, or for more than the model or the machine has.
-        ModelFolderError: the folder is no model of ours, or its parts are of different models.
+        InputError: the model needs transformers, which is not installed.
+        ModelFolderError: the folder is no model that can be trained, or its parts are of different models.
     """
-    config = _config(model)
+    engine = engine or EngineSettings()
+    config = _config(model, engine)
     tokenizer = ChatTokenizer.from_folder(model)
-    if tokenizer.num_ids > config.vocab:
+    if config is None:
+        names = {name for path in model.glob("*.safetensors") for name in shapes_in(path)}
+        sizes = generic_preflight(settings, model, engine, names)
+    else:
+        ends = tuple(config.eos_token_ids)
+        sizes = ModelSizes(config.vocab, config.hidden, config.num_layers, config.max_context, ends)
+    if tokenizer.num_ids > sizes.vocab:
         raise ModelFolderError(
-            f"the tokenizer has {tokenizer.num_ids} ids, the model only {config.vocab} rows",
+            f"the tokenizer has {tokenizer.num_ids} ids, the model only {sizes.vocab} rows",
             where=str(model),
             expected="the tokenizer that the model was trained with",
             mend="copy the right tokenizer.json into the folder",
         )
-    _check_ends(config, tokenizer, model)
-    check_weights(config, model)
-    _check_sizes(settings, config)
+    _check_ends(sizes, tokenizer, model)
+    if config is not None:
+        check_weights(config, model)
+    _check_sizes(settings, sizes)
     check_machine(settings, engine)
 
 
@@ -79,7 +90,8 @@ def _installed(package: str) -> bool:
         return False
 
 
-def _config(model: Path) -> TransformerConfig:
+def _config(model: Path, engine: EngineSettings) -> TransformerConfig | None:
+    """Configuration of our own transformer; None: the model is one for transformers, and the engine too."""
     path = model / "config.json"
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
@@ -92,12 +104,22 @@ def _config(model: Path) -> TransformerConfig:
         ) from None
     if not isinstance(table, dict):
         raise ModelFolderError("config.json is no object", where=str(path), expected="a JSON object")
-    return TransformerConfig.from_hf(table, where=str(path))
+    try:
+        return TransformerConfig.from_hf(table, where=str(path))
+    except ModelFolderError as refusal:
+        if engine.kind != "torch":
+            return None
+        raise ModelFolderError(
+            refusal.what,
+            where=refusal.where,
+            expected=refusal.expected,
+            mend=f"{refusal.mend}; or set engine.kind = 'hf', with which whatever transformers loads is trained",
+        ) from None
 
 
-def _check_ends(config: TransformerConfig, tokenizer: ChatTokenizer, model: Path) -> None:
+def _check_ends(sizes: ModelSizes, tokenizer: ChatTokenizer, model: Path) -> None:
     """A model that knows other ends of a turn than its tokenizer never learned to end one."""
-    named = set(config.eos_token_ids)
+    named = set(sizes.ends)
     if named and not named & set(tokenizer.stop_token_ids):
         raise ModelFolderError(
             f"config.json ends with {sorted(named)}, the tokenizer ends turns with {list(tokenizer.stop_token_ids)}",
@@ -107,8 +129,8 @@ def _check_ends(config: TransformerConfig, tokenizer: ChatTokenizer, model: Path
         )
 
 
-def _check_sizes(settings: TrainingSettings, config: TransformerConfig) -> None:
-    longest = min(settings.max_context, config.max_context)
+def _check_sizes(settings: TrainingSettings, sizes: ModelSizes) -> None:
+    longest = min(settings.max_context, sizes.max_context)
     wrong = [
         (
             settings.max_new_tokens >= longest,
@@ -116,12 +138,12 @@ def _check_sizes(settings: TrainingSettings, config: TransformerConfig) -> None:
             settings.max_new_tokens,
             f"less than a context of {longest}",
         ),
-        (settings.lora_rank > config.hidden, "lora_rank", settings.lora_rank, f"at most the model's {config.hidden}"),
+        (settings.lora_rank > sizes.hidden, "lora_rank", settings.lora_rank, f"at most the model's {sizes.hidden}"),
         (
-            (settings.trained_layers or 0) > config.num_layers,
+            (settings.trained_layers or 0) > sizes.num_layers,
             "trained_layers",
             settings.trained_layers,
-            f"at most the model's {config.num_layers} layers; without the key, all of the model trains",
+            f"at most the model's {sizes.num_layers} layers; without the key, all of the model trains",
         ),
     ]
     for refused, name, value, expected in wrong:

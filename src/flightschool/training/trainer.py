@@ -22,15 +22,17 @@ from flightschool.engines.products import accumulate_in_place
 from flightschool.rollouts.routes import routes_of
 from flightschool.training.folders import BlobFolder, RunFolder
 from flightschool.training.head import PackTensors, score_all
+from flightschool.training.lora import targets_of
 from flightschool.training.messages import TrainerSpec, TrainGroup
 from flightschool.training.packing import Pack, pack_groups
+from flightschool.training.settings import TrainingSettings
 from flightschool.training.shared_prefix import SharedPrefixAttention
 from flightschool.training.stem import pack_over_stem
 from flightschool.training.stem_attention import Stem
 from flightschool.training.trainer_base import WEIGHTS_FILE, TrainerBase, warmed_up, write_checkpoint
 from flightschool.training.weights import PlainWeights, Weights, make_weights
 
-__all__ = ["WEIGHTS_FILE", "TorchTrainer", "trained_names", "warmed_up", "write_checkpoint"]
+__all__ = ["WEIGHTS_FILE", "TorchTrainer", "own_weights", "trained_names", "warmed_up", "write_checkpoint"]
 
 
 class TorchTrainer(TrainerBase):
@@ -69,8 +71,7 @@ class TorchTrainer(TrainerBase):
 
     def _make_weights(self) -> Weights:
         trained = trained_names(self._parameters, self._loaded.config.num_layers, self.settings.trained_layers)
-        base = read_state(self._spec.model) if self.settings.lora_rank else {}
-        return make_weights(self.model, trained, self.settings, base.__getitem__)
+        return own_weights(self.model, trained, self.settings, Path(self._spec.model))
 
     def _load_reference(self) -> None:
         loaded = load_model(self._spec.model, device=self._device, dtype=self._dtype)
@@ -123,6 +124,11 @@ class TorchTrainer(TrainerBase):
     def export(self, directory: Path) -> str:
         """See ``TrainerBase``."""
         return save_model(self._loaded, directory)
+
+
+def own_weights(model: Transformer, trained: Sequence[str], settings: TrainingSettings, folder: Path) -> Weights:
+    """``make_weights`` of our own transformer, loaded from ``folder``."""
+    return make_weights(model, trained, settings, lambda: (targets_of(model, trained), read_state(folder).__getitem__))
 
 
 def trained_names(names: Iterable[str], num_layers: int, trained_layers: int | None) -> list[str]:

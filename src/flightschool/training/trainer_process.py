@@ -51,9 +51,9 @@ def build_torch_trainer(spec: TrainerSpec) -> TrainerCore:
         from flightschool.training.sharded_lead import ShardedTrainer
 
         return ShardedTrainer(spec)
-    from flightschool.training.trainer import TorchTrainer
+    from flightschool.training.trainers import make_trainer
 
-    return TorchTrainer(spec)
+    return make_trainer(spec)
 
 
 def main(arguments: list[str]) -> None:

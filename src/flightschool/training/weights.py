@@ -14,17 +14,20 @@ bf16 keeps eight bits of a number: a step of 1e-5 relative to a weight would be 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from flightschool.engines.transformer import Transformer
 from flightschool.errors import StoreError
-from flightschool.training.lora import adapt, merge, targets_of
+from flightschool.training.lora import Adaptable, adapt, merge
 from flightschool.training.settings import TrainingSettings
 
-__all__ = ["LowRankWeights", "MasterWeights", "PlainWeights", "Weights", "make_weights"]
+__all__ = ["LowRankTargets", "LowRankWeights", "MasterWeights", "PlainWeights", "Weights", "make_weights"]
+
+
+LowRankTargets: TypeAlias = Callable[[], tuple[Mapping[str, Adaptable], Callable[[str], Tensor]]]
+"""→ layers by the name of their weight, and name → W₀ (see ``lora``)."""
 
 
 class Weights(Protocol):
@@ -51,7 +54,7 @@ class Weights(Protocol):
 
 
 def make_weights(
-    model: Transformer, trained: Sequence[str], settings: TrainingSettings, base: Callable[[str], Tensor]
+    model: nn.Module, trained: Sequence[str], settings: TrainingSettings, low_rank: LowRankTargets
 ) -> Weights:
     """The way that the settings ask for; the model's parameters are told whether they need gradients.
 
@@ -59,13 +62,13 @@ def make_weights(
         model: whose weights they are.
         trained: names of parameters that train.
         settings: of the run.
-        base: name → tensor as the model's file has it.
+        low_rank: finds what a low-rank change is made of; called only if the settings ask for one.
     """
     names = set(trained)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in names and settings.lora_rank == 0)
     if settings.lora_rank:
-        return LowRankWeights(model, trained, settings, base)
+        return LowRankWeights(*low_rank(), settings)
     if settings.dtype == "float32":
         return PlainWeights(model, trained)
     return MasterWeights(model, trained)
@@ -74,7 +77,7 @@ def make_weights(
 class PlainWeights:
     """The parameters train themselves."""
 
-    def __init__(self, model: Transformer, trained: Iterable[str]) -> None:
+    def __init__(self, model: nn.Module, trained: Iterable[str]) -> None:
         self._parameters = dict(model.named_parameters())
         self.trained: Sequence[Tensor] = [self._parameters[name] for name in trained]
 
@@ -99,7 +102,7 @@ class PlainWeights:
 class MasterWeights:
     """float32 copies train; the model holds their rounded values."""
 
-    def __init__(self, model: Transformer, trained: Iterable[str]) -> None:
+    def __init__(self, model: nn.Module, trained: Iterable[str]) -> None:
         self._parameters = dict(model.named_parameters())
         self._masters = {name: self._parameters[name].detach().float().clone().requires_grad_(True) for name in trained}
         self.trained: Sequence[Tensor] = list(self._masters.values())
@@ -137,12 +140,18 @@ class MasterWeights:
 
 
 class LowRankWeights:
-    """Factors train; the model holds the merged weights."""
+    """Factors train; the model holds the merged weights.
+
+    Args:
+        targets: layers by the name of their weight.
+        base: name → W₀.
+        settings: of the run.
+    """
 
     def __init__(
-        self, model: Transformer, trained: Iterable[str], settings: TrainingSettings, base: Callable[[str], Tensor]
+        self, targets: Mapping[str, Adaptable], base: Callable[[str], Tensor], settings: TrainingSettings
     ) -> None:
-        self._targets = targets_of(model, trained)
+        self._targets = targets
         alpha = 2.0 * settings.lora_rank if settings.lora_alpha is None else settings.lora_alpha
         self._adapters = adapt(self._targets, rank=settings.lora_rank, alpha=alpha, seed=settings.seed)
         self._base = base

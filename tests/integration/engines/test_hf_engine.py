@@ -12,7 +12,8 @@ import pytest
 
 from flightschool.cli import main
 from flightschool.engines import LoadedModel, Transformer, get_model, load_model, save_model
-from flightschool.engines.hf_engine import HfEngine, load_hf_model
+from flightschool.engines.hf_engine import HfEngine
+from flightschool.engines.hf_folders import load_hf_model
 from flightschool.engines.onboarding import FolderCheck
 from flightschool.engines.parity import check_parity, check_routing, hf_engine, hf_scores
 from flightschool.errors import ModelFolderError
