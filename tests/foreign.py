@@ -42,7 +42,7 @@ FOREIGN: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def foreign_folder(name: str, tokenizer: Path, folder: Path, vocab: int = 300, end: int = 2) -> Path:
+def foreign_folder(name: str, tokenizer: Path, folder: Path, vocab: int = 300, end: int = 257) -> Path:
     """A model folder of an architecture, with random weights large enough to be of some opinion.
 
     Args:
@@ -50,7 +50,7 @@ def foreign_folder(name: str, tokenizer: Path, folder: Path, vocab: int = 300, e
         tokenizer: folder with tokenizer.json.
         folder: to write.
         vocab: rows of the output.
-        end: id that ends a turn.
+        end: id that ends a turn, by default that of ``tiny_folder``.
     """
     transformers = pytest.importorskip("transformers", reason="needs the extra hf")
     import torch

@@ -13,6 +13,7 @@ from flightschool.cli import output
 from flightschool.cli.verb import verb
 
 if TYPE_CHECKING:
+    from flightschool.engines import EngineSettings
     from flightschool.stations import JobResult, JobSettings
 
 __all__ = ["register", "resolve_model"]
@@ -67,14 +68,14 @@ def run_in(workspace: Path, settings: JobSettings, *, job: str, commands: list[s
     from flightschool.store import CONFIG_NAME, Workspace
 
     check_settings(settings)
-    model = resolve_model(settings.model.name, output.say)
+    model = resolve_model(settings.model.name, settings.engine, output.say)
     exists = (workspace / CONFIG_NAME).is_file()
     with Workspace.find(workspace) if exists else Workspace.create(workspace) as space:
         record = note_job(space, settings, job=job, model=model, report="report.html", commands=tuple(commands))
         return fly_job(space, record)
 
 
-def resolve_model(name: str, progress: object) -> Path:
+def resolve_model(name: str, engine: EngineSettings, progress: object) -> Path:
     """Folder of a model: a path as it is, else a name of the catalogue, downloaded on first use.
 
     What can be wrong with a folder is said here, before any station begins; its weights are checked when they load.
@@ -88,26 +89,16 @@ def resolve_model(name: str, progress: object) -> Path:
     if not is_path(name):
         return get_model(name, progress=progress if callable(progress) else None)
     folder = existing_path(name, "model folder").resolve()
-    _check_folder(folder)
+    _check_folder(folder, engine)
     return folder
 
 
-def _check_folder(folder: Path) -> None:
-    from flightschool.engines.architecture import TransformerConfig
+def _check_folder(folder: Path, engine: EngineSettings) -> None:
     from flightschool.engines.tokenizer import ChatTokenizer
     from flightschool.errors import ModelFolderError
+    from flightschool.training.preflight import own_config
 
-    config = folder / "config.json"
-    try:
-        table = msgspec.json.decode(config.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError) as error:
-        raise ModelFolderError(
-            f"not a model folder: {error}",
-            where=str(config),
-            expected="config.json, tokenizer.json and *.safetensors",
-            mend="name the folder that save_pretrained wrote",
-        ) from error
-    TransformerConfig.from_hf(table, where=str(config))
+    own_config(folder, engine)
     ChatTokenizer.from_folder(folder)
     if not any(folder.glob("*.safetensors")):
         raise ModelFolderError(

@@ -107,7 +107,7 @@ def _open(space: Workspace, config: Path, settings: JobSettings) -> JobRecord:
         space,
         settings,
         job=job,
-        model=resolve_model(settings.model.name, output.say),
+        model=resolve_model(settings.model.name, settings.engine, output.say),
         report=f"reports/{job}.html",
         commands=(f"flightschool train {config}",),
     )

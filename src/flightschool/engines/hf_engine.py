@@ -14,6 +14,7 @@ the dead end of a grammar fails its own request alone.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -26,6 +27,7 @@ from flightschool.engines.base import EngineBase
 from flightschool.engines.grammar import GrammarBook, GrammarWalk
 from flightschool.engines.grammar_text import grammar_support
 from flightschool.engines.hf_folders import HfModel
+from flightschool.engines.plain_pass import Extension, extension_of
 from flightschool.engines.requests import check_state, drawing
 from flightschool.engines.sampling import restrict, sample
 from flightschool.errors import InfrastructureError
@@ -149,10 +151,19 @@ class HfEngine(EngineBase):
         if cache is None or job.tokens[: len(cache.tokens)] != cache.tokens or len(cache.tokens) >= len(job.tokens):
             cache = _Cache(step=self._version.step)
             self._caches[job.request.session] = cache
-        new = torch.tensor([job.tokens[len(cache.tokens) :]], device=self._device)
-        logits_1NV, cache.state = self._loaded.feed(new, cache.state)
+        if cache.state is not None and self._extension == "anew":
+            cache.tokens, cache.state = [], None
+        new = job.tokens[len(cache.tokens) :]
+        one_by_one = cache.state is not None and self._extension == "one by one"
+        for piece in ([token] for token in new) if one_by_one else (new,):
+            fed_1N = torch.tensor([piece], device=self._device)
+            logits_1NV, cache.state = self._loaded.feed(fed_1N, cache.state)
         cache.tokens = list(job.tokens)
         return logits_1NV[:, -1].clone()  # drawing overwrites
+
+    @functools.cached_property
+    def _extension(self) -> Extension:
+        return extension_of(self._loaded)
 
     def _draw(self, job: _Job, logits_1V: Tensor, mask: Tensor | None, uniform: float) -> int:
         temperature = job.request.temperature

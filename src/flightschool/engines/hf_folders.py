@@ -26,8 +26,6 @@ __all__ = ["HfModel", "context_of", "load_hf_model", "require_transformers", "sa
 _DEFAULT_CONTEXT = 2048
 _KEPT = ("config.json", "generation_config.json")
 _Made = TypeVar("_Made")
-_RAISED = (OSError, ValueError, KeyError, RuntimeError, ImportError, TypeError, AttributeError, ArithmeticError)
-"""What transformers is seen to raise for folders that are not right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +153,7 @@ def _load(folder: Path, dtype: torch.dtype) -> tuple[Any, Mapping[str, Any]]:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # a command's own progress is all that a person sees
+    logging.set_verbosity_error()  # padding that is none, kernels that are not installed
     found: tuple[Any, Mapping[str, Any]] = AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
     )
@@ -174,18 +173,9 @@ def _told(folder: Path, make: Callable[[], _Made]) -> _Made:
     """What transformers makes of a folder; whatever it raises for one is an error of ours."""
     try:
         return make()
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        RuntimeError,
-        ImportError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-    ) as error:
-        if isinstance(error, FlightschoolError):
-            raise
+    except FlightschoolError:
+        raise
+    except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelFolderError(
             f"transformers cannot load this folder: {lines[0]}",

@@ -15,13 +15,28 @@ Shape letters: ``T`` tokens of a sequence, ``M`` some positions, ``D`` hidden si
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["PlainPass", "checkpoint_layers", "layers_of", "num_experts", "trained_parameters"]
+if TYPE_CHECKING:
+    from flightschool.engines.hf_folders import HfModel
 
+__all__ = [
+    "Extension",
+    "PlainPass",
+    "checkpoint_layers",
+    "extension_of",
+    "layers_of",
+    "num_experts",
+    "trained_parameters",
+]
+
+Extension = Literal["at once", "one by one", "anew"]
+"""How what is cached of a sequence is gone on from: by all new tokens in a pass, by one token a pass, or not at all."""
 _PROBE = 12
 _NEAR = {torch.float32: 1e-5, torch.bfloat16: 0.02}
 """Difference relative to the largest logit that arithmetic in a type may cause: products of other sizes round
@@ -97,6 +112,41 @@ def _alike(make: Any, wanted_MV: Tensor) -> bool:
         return False
     near = _NEAR.get(wanted_MV.dtype, 1e-5) * float(wanted_MV.abs().max())
     return bool((found_MV - wanted_MV).abs().max() <= near)
+
+
+def extension_of(loaded: HfModel) -> Extension:
+    """Which passes over what is cached give the logits of plain ones, tried on short sequences.
+
+    Some architectures with a state instead of attention take several tokens for the beginning of a sequence, whatever
+    they are given as a state, and say nothing. One token a pass is slower and never wrong, so it also decides what
+    difference the type's rounding alone makes.
+    """
+    device = next(loaded.model.parameters()).device
+    probes = [torch.arange(start, start + _PROBE, device=device)[None] % loaded.vocab for start in (0, 7, 31)]
+    half = _PROBE // 2
+    with torch.inference_mode():
+        wanted = [loaded.model(input_ids=probe, use_cache=False).logits[0, -1].float() for probe in probes]
+        size = max(float(logits_V.abs().max()) for logits_V in wanted)
+        one_by_one = _mean_gap(loaded, probes, wanted, [half, *[1] * half])
+        at_once = _mean_gap(loaded, probes, wanted, [half, half])
+    near = _NEAR.get(loaded.model.dtype, 1e-5) * size
+    if at_once <= min(near, 1.5 * one_by_one + _NEAR[torch.float32] * size):
+        return "at once"
+    return "one by one" if one_by_one <= near else "anew"
+
+
+def _mean_gap(loaded: HfModel, probes: Sequence[Tensor], wanted: Sequence[Tensor], sizes: list[int]) -> float:
+    """Mean difference of the last logits from the wanted ones when sequences are fed in pieces."""
+    gaps: list[float] = []
+    for probe_1T, wanted_V in zip(probes, wanted, strict=True):
+        state, logits_1NV = None, wanted_V[None, None]
+        try:
+            for piece_1N in torch.split(probe_1T, sizes, dim=1):
+                logits_1NV, state = loaded.feed(piece_1N, state)
+        except (RuntimeError, TypeError, AttributeError, ValueError, IndexError):  # a state that takes no such piece
+            return math.inf
+        gaps.append(float((logits_1NV[0, -1].float() - wanted_V).abs().mean()))
+    return sum(gaps) / len(gaps)
 
 
 def checkpoint_layers(model: Any) -> None:

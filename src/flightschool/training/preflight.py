@@ -22,7 +22,7 @@ from flightschool.training.placing import check_placing
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.trackers import exports_itself
 
-__all__ = ["check_machine", "preflight"]
+__all__ = ["check_machine", "own_config", "preflight"]
 
 _OTLP = "opentelemetry.exporter.otlp.proto.http"
 _MODULES = {"trackio": ("trackio",), "opentelemetry": ("opentelemetry.sdk", _OTLP)}
@@ -42,7 +42,7 @@ def preflight(settings: TrainingSettings, model: Path, engine: EngineSettings | 
         ModelFolderError: the folder is no model that can be trained, or its parts are of different models.
     """
     engine = engine or EngineSettings()
-    config = _config(model, engine)
+    config = own_config(model, engine)
     tokenizer = ChatTokenizer.from_folder(model)
     if config is None:
         names = {name for path in model.glob("*.safetensors") for name in shapes_in(path)}
@@ -90,8 +90,12 @@ def _installed(package: str) -> bool:
         return False
 
 
-def _config(model: Path, engine: EngineSettings) -> TransformerConfig | None:
-    """Configuration of our own transformer; None: the model is one for transformers, and the engine too."""
+def own_config(model: Path, engine: EngineSettings) -> TransformerConfig | None:
+    """Configuration of our own transformer; None: the model is one for transformers, and the engine takes it.
+
+    Raises:
+        ModelFolderError: config.json cannot be read, or is of a model that this engine does not know.
+    """
     path = model / "config.json"
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
