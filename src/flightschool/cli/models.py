@@ -38,7 +38,7 @@ def check(folder: str = typer.Argument(..., metavar="DIR", help="A Hugging Face 
     """Check that an unknown model folder can be trained and served; ends with 1 when something falls short.
 
     Vocabulary, end and padding tokens, chat template, tool calls, the engine's log-probabilities against the trainer's,
-    and routing of experts. Our own engine is used where it knows the architecture, transformers elsewhere.
+    and routing of experts. Our own engine and trainer are taken where they know the architecture, else the generic ones.
     """
     path = existing_path(folder, "model folder")
     engine, facts, checks = _examine(path)
@@ -48,10 +48,12 @@ def check(folder: str = typer.Argument(..., metavar="DIR", help="A Hugging Face 
         output.say(f"{item.name}: {item.found}; expected {item.expected}; mend: {item.mend}", style="red")
     if not short:
         output.say(f"this folder can be trained; engine.kind = {engine!r} samples it token-exactly")
+        output.say(_TRAINERS[engine])
     output.finish(
         {
             "folder": folder,
             "engine": engine,
+            "trainer": _TRAINERS.get(engine, "none").partition(":")[0],
             **facts,
             "exact": all(item.passed for item in checks if item.name == "engine and trainer"),
             "checks": [
@@ -61,6 +63,18 @@ def check(folder: str = typer.Argument(..., metavar="DIR", help="A Hugging Face 
         },
         fell_short=bool(short),
     )
+
+
+_HEADS = {
+    "own": "logits by the model's own code, some positions at a time",
+    "embedding": "logits by the output embedding, some positions at a time",
+    "whole": "cannot be cut off: logits of a whole path are held until its backward pass",
+}
+_TRAINERS = {
+    "torch": "own trainer: what members of a group share goes through the model once",
+    "hf": "generic trainer: every path of an attempt is a plain sequence of its own, exact and slower",
+}
+"""Who trains what an engine samples; the word before the colon stands in the reply."""
 
 
 def _shown(item: FolderCheck) -> str:
@@ -118,6 +132,7 @@ def _compute_generic(path: Path) -> tuple[str, dict[str, object], list[FolderChe
     """With transformers, for what our own engine does not know."""
     from flightschool.engines import load_hf_model
     from flightschool.engines.parity import check_parity, check_routing, hf_engine, hf_scores
+    from flightschool.engines.plain_pass import PlainPass, extension_of
 
     model = load_hf_model(path)
     facts: dict[str, object] = {
@@ -126,5 +141,8 @@ def _compute_generic(path: Path) -> tuple[str, dict[str, object], list[FolderChe
         "max_context": model.max_context,
         "digest": model.digest,
     }
+    plain = PlainPass(model.model)
+    facts["output_head"] = _HEADS[plain.way]
+    facts["cached_passes"] = f"new tokens {extension_of(model)}"
     parity = asyncio.run(check_parity(hf_engine(model), model.tokenizer, hf_scores(model)))
     return "hf", facts, [parity, check_routing(model, model.tokenizer)]

@@ -118,7 +118,9 @@ def check_routing(loaded: HfModel, tokenizer: ChatTokenizer) -> FolderCheck:
         passed=passed,
         found=f"{experts} experts, {top} a token: {same} of {len(plain)} choices agree between cached and plain passes",
         expected="all of them",
-        mend="" if passed else "train with routing replay: experts chosen in generation are used in training",
+        mend=""
+        if passed
+        else "training would be biased where passes choose otherwise: the generic engine records no routing",
     )
 
 

@@ -90,6 +90,8 @@ def test_models_check_takes_the_generic_engine_for_it(mixture: Path, capsys: pyt
     assert main(["models", "check", str(mixture), "--json"]) == 0
     reply = json.loads(capsys.readouterr().out)
     assert (reply["engine"], reply["model_type"], reply["exact"]) == ("hf", "qwen3_moe", True)
+    assert reply["trainer"] == "generic trainer"
+    assert reply["output_head"].startswith("logits by the model's own code")
 
 
 def test_folders_that_transformers_cannot_load_are_named(mixture: Path, tmp_path: Path) -> None:

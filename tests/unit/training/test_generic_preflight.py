@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +74,35 @@ def test_without_transformers_the_extra_is_named(
     with pytest.raises(InputError, match="needs transformers") as caught:
         preflight(TrainingSettings(), folder, EngineSettings(kind="hf"))
     assert "flightschool[hf]" in caught.value.mend
+
+
+def test_the_architecture_decides_who_trains_and_our_own_needs_no_transformers(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    foreign = foreign_folder("gpt2", tiny_folder, tmp_path / "model")
+    code = (
+        "import sys\n"
+        "from flightschool.training.messages import TrainerSpec\n"
+        "from flightschool.training.trainers import make_trainer\n"
+        f"spec = TrainerSpec(run='r', incarnation=0, step=0, model=sys.argv[1], run_dir={str(tmp_path)!r}, weights='',\n"
+        "    settings='{}')\n"
+        "print(type(make_trainer(spec)).__name__, 'transformers' in sys.modules)\n"
+    )
+    for folder, said in ((tiny_folder, "TorchTrainer False"), (foreign, "GenericTrainer True")):
+        done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == said
+
+
+@pytest.mark.parametrize(("kind", "words"), [("torch", "unsupported model type 'gpt2'"), ("hf", None)])
+def test_a_job_names_its_model_before_any_station_begins(
+    tiny_folder: Path, tmp_path: Path, kind: str, words: str | None
+) -> None:
+    from flightschool.cli.quickstart import resolve_model
+
+    folder = foreign_folder("gpt2", tiny_folder, tmp_path / "model")
+    engine = EngineSettings(kind=kind)  # type: ignore[arg-type]
+    if words is None:
+        assert resolve_model(str(folder), engine, None) == folder
+    else:
+        with pytest.raises(ModelFolderError, match=words):
+            resolve_model(str(folder), engine, None)
