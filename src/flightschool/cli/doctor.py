@@ -182,9 +182,7 @@ def _engines() -> list[Finding]:
     """What may generate besides the built-in engine: each needs a package of its own here, or a server elsewhere."""
     served = "vLLM and SGLang servers are spoken to where a job's [engine] names their url; Ray is not built yet"
     return [
-        _extra(
-            "engine hf", "transformers", "hf", "any causal language model of transformers can be sampled and trained"
-        ),
+        _extra("engine hf", "transformers", "hf", "any causal model of transformers can be sampled and trained"),
         _extra("grammar", "llguidance", "grammar", "calls can be held to the tools' schemas"),
         Finding(name="other engines", state="note", found=served),
     ]

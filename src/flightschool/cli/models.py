@@ -38,7 +38,7 @@ def check(folder: str = typer.Argument(..., metavar="DIR", help="A Hugging Face 
     """Check that an unknown model folder can be trained and served; ends with 1 when something falls short.
 
     Vocabulary, end and padding tokens, chat template, tool calls, the engine's log-probabilities against the trainer's,
-    and routing of experts. Our own engine and trainer are taken where they know the architecture, else the generic ones.
+    and routing of experts. Our own engine and trainer are taken where they know the architecture, generic ones else.
     """
     path = existing_path(folder, "model folder")
     engine, facts, checks = _examine(path)

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.integration
         ("gpt2", {"lora_rank": 2, "learning_rate": 3e-2}),
         ("gpt2", {"dtype": "bfloat16", "mismatch_floor": 10.0}),
         ("opt", {"kl_weight": 0.1}),
+        ("gpt_neox", {"separate_process": True, "mode": "async"}),
         ("mamba", {"gradient_checkpointing": True}),
     ],
 )
@@ -66,3 +67,11 @@ async def test_what_the_generic_engine_samples_is_what_a_plain_pass_says(
     model = load_hf_model(foreign_folder(name, tiny_folder, tmp_path / "model"))
     found = await check_parity(hf_engine(model), model.tokenizer, hf_scores(model))
     assert found.passed, found.found
+
+
+def test_a_grammar_holds_for_a_foreign_model(tiny_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("llguidance", reason="needs the extra grammar")
+    folder = foreign_folder("gpt2", tiny_folder, tmp_path / "start")
+    engine = EngineSettings(kind="hf", constrain_calls=True)
+    _, rows = run(tmp_path / "run", folder, engine, num_steps=2, max_new_tokens=24)
+    assert all(row.stats.fresh_mismatch < 1e-4 for row in rows)  # renormalised over the same support

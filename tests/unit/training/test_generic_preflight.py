@@ -84,12 +84,14 @@ def test_the_architecture_decides_who_trains_and_our_own_needs_no_transformers(
         "import sys\n"
         "from flightschool.training.messages import TrainerSpec\n"
         "from flightschool.training.trainers import make_trainer\n"
-        f"spec = TrainerSpec(run='r', incarnation=0, step=0, model=sys.argv[1], run_dir={str(tmp_path)!r}, weights='',\n"
-        "    settings='{}')\n"
+        "row = {'run': 'r', 'incarnation': 0, 'step': 0, 'weights': '', 'settings': '{}'}\n"
+        "spec = TrainerSpec(model=sys.argv[1], run_dir=sys.argv[2], **row)\n"
         "print(type(make_trainer(spec)).__name__, 'transformers' in sys.modules)\n"
     )
     for folder, said in ((tiny_folder, "TorchTrainer False"), (foreign, "GenericTrainer True")):
-        done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(folder), str(tmp_path)], capture_output=True, text=True, check=True
+        )
         assert done.stdout.strip() == said
 
 
