@@ -27,7 +27,7 @@ pytestmark = pytest.mark.integration
         ("gpt2", {"lora_rank": 2, "learning_rate": 3e-2}),
         ("gpt2", {"dtype": "bfloat16", "mismatch_floor": 10.0}),
         ("opt", {"kl_weight": 0.1}),
-        ("gpt_neox", {"separate_process": True, "mode": "async"}),
+        pytest.param("gpt_neox", {"separate_process": True, "mode": "async"}, marks=pytest.mark.long),
         ("mamba", {"gradient_checkpointing": True}),
     ],
 )

@@ -76,6 +76,7 @@ def test_without_transformers_the_extra_is_named(
     assert "flightschool[hf]" in caught.value.mend
 
 
+@pytest.mark.long
 def test_the_architecture_decides_who_trains_and_our_own_needs_no_transformers(
     tiny_folder: Path, tmp_path: Path
 ) -> None:
