@@ -26,7 +26,6 @@ __all__ = [
     "check_server",
     "local_kind",
     "longest_context",
-    "model_positions",
     "open_engine",
     "server_key",
 ]
@@ -240,11 +239,6 @@ def server_key(settings: EngineSettings) -> str:
             mend=f"export {settings.key_env}=…, or leave key_env out if the server wants no key",
         )
     return key
-
-
-def model_positions(folder: Path) -> int:
-    """Longest sequence of a model, in tokens, as its configuration says. Raises ``ModelFolderError``."""
-    return _sizes(folder)[1]
 
 
 def _sizes(folder: Path) -> tuple[int, int]:

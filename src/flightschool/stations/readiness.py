@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flightschool.engines import ChatTokenizer
-from flightschool.engines.opening import check_server, model_positions, server_key
+from flightschool.engines.opening import check_server, longest_context, server_key
 from flightschool.errors import ConfigError, InputError
 from flightschool.perturbation import profile
 from flightschool.protocols import Environment
@@ -62,7 +62,7 @@ def require_room(environment: Environment, model: Path, settings: JobSettings) -
     if settings.harness.command is not None:
         return
     tokenizer = ChatTokenizer.from_folder(model)
-    positions = model_positions(model)
+    positions = longest_context(model)
     longest = min(settings.training.max_context, positions)
     shortest: tuple[int, str] | None = None
     trained = settings.suite.trained
