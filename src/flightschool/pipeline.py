@@ -45,7 +45,7 @@ from flightschool.stations import (
     write_up,
 )
 from flightschool.store import Workspace
-from flightschool.training import TrainingSettings, TrainResult
+from flightschool.training import TrainingSettings, TrainResult, refuse_held
 from flightschool.verification import OutcomeReward, keep_reward
 
 __all__ = ["run_job"]
@@ -78,6 +78,7 @@ def run_job(
     canaries = canary_tasks(store, environment, frozen, settings.canaries, tell)
     found = candidates(store, environment, frozen, settings.waiver, canaries)
     run = run_name(job, settings, environment, model)
+    refuse_held(space.run_dir(run))
     require_unseen(space, environment, found.sound, run, tell, settings.uncompared)
     checkride = Checkride(store, frozen.suite, environment, reward, settings, tell)
 

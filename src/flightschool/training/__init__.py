@@ -10,6 +10,7 @@ from flightschool.training.orchestrator import Orchestrator, TrainResult
 from flightschool.training.preflight import check_machine, preflight
 from flightschool.training.progress import ProgressCallback, StepProgress
 from flightschool.training.run import RunStart, TaskNotes, check_combination, read_run, resume, run_supervised, train
+from flightschool.training.run_lock import refuse_held
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.source import PoolSource
 
@@ -33,6 +34,7 @@ __all__ = [
     "check_machine",
     "preflight",
     "read_run",
+    "refuse_held",
     "resume",
     "run_supervised",
     "train",

@@ -4,6 +4,7 @@
 
     run_dir/
       run.json            what the run was started with
+      run.lock            held by the process that trains the run; its id (see ``run_lock``)
       journal.bin         write-ahead journal (see ``journal``)
       checkpoints/step-000004/   weights, optimizer, manifest: present whole or not at all
       kept/               batches whose step was not finite, kept for inspection
@@ -50,6 +51,11 @@ class RunFolder:
     def start(self) -> Path:
         """What the run was started with."""
         return self.root / "run.json"
+
+    @property
+    def lock(self) -> Path:
+        """Locked while a process trains the run."""
+        return self.root / "run.lock"
 
     @property
     def metrics(self) -> Path:

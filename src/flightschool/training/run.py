@@ -23,6 +23,7 @@ from flightschool.training.messages import TrainerSpec
 from flightschool.training.orchestrator import Orchestrator, TrainResult
 from flightschool.training.preflight import preflight
 from flightschool.training.progress import ProgressCallback, StepProgress
+from flightschool.training.run_lock import held_run
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.source import Rewound
 from flightschool.training.supervisor import supervise
@@ -96,18 +97,11 @@ def train(
 
     Raises:
         GateError: neither ``log_head`` nor ``unaudited`` is given.
-        InputError: the folder holds a run already, or the model cannot be used.
+        InputError: the folder holds a run already, another process trains it, or the model cannot be used.
         InfrastructureError: trainer or engine died; go on with ``resume``.
     """
     _require_declared(run_dir.name, log_head, unaudited)
-    folder = RunFolder(run_dir)
-    if folder.start.exists():
-        raise InputError(
-            f"run {run_dir.name!r} exists",
-            where=str(run_dir),
-            expected="a folder without a run",
-            mend="go on with --resume, or take another name",
-        )
+    _refuse_existing(run_dir)
     check_combination(settings)
     preflight(settings, model, engine)
     start = RunStart(
@@ -118,8 +112,20 @@ def train(
         log_head=log_head,
         unaudited=unaudited.strip(),
     )
-    write_durably(folder.start, msgspec.json.encode(start))
-    return _run_local(start, run_dir, source, runner, progress, note, launch, notes)
+    with held_run(run_dir):
+        _refuse_existing(run_dir)  # another process may have begun it meanwhile
+        write_durably(RunFolder(run_dir).start, msgspec.json.encode(start))
+        return _run_local(start, run_dir, source, runner, progress, note, launch, notes)
+
+
+def _refuse_existing(run_dir: Path) -> None:
+    if RunFolder(run_dir).start.exists():
+        raise InputError(
+            f"run {run_dir.name!r} exists",
+            where=str(run_dir),
+            expected="a folder without a run",
+            mend="go on with --resume, or take another name",
+        )
 
 
 def resume(
@@ -145,13 +151,21 @@ def resume(
 
     Raises:
         NotFoundError: the folder holds no run.
+        InputError: another process trains it.
         StoreError: its journal is broken.
     """
     start = read_run(run_dir)
-    result = RunFolder(run_dir).result
-    if result.exists():
-        return msgspec.json.decode(result.read_bytes(), type=TrainResult)
-    return _run_local(start, run_dir, source, runner, progress, note, launch, notes)
+    finished = _read_result(run_dir)
+    if finished is not None:
+        return finished
+    with held_run(run_dir):
+        finished = _read_result(run_dir)  # another process may have finished it meanwhile
+        return finished or _run_local(start, run_dir, source, runner, progress, note, launch, notes)
+
+
+def _read_result(run_dir: Path) -> TrainResult | None:
+    path = RunFolder(run_dir).result
+    return msgspec.json.decode(path.read_bytes(), type=TrainResult) if path.exists() else None
 
 
 def read_run(run_dir: Path) -> RunStart:
@@ -209,9 +223,7 @@ def _run_local(
             routing=RunFolder(run_dir).routing,
         )
 
-    return run_supervised(
-        start, run_dir, source=source, make_station=station, progress=progress, note=note, launch=launch, notes=notes
-    )
+    return _run_held(start, run_dir, source, station, progress, note, launch, notes)
 
 
 def run_supervised(
@@ -238,8 +250,23 @@ def run_supervised(
         notes: what training must know of tasks beside their attempts.
 
     Raises:
+        InputError: another process trains the run.
         InfrastructureError: what failed did so again and again.
     """
+    with held_run(run_dir):
+        return _run_held(start, run_dir, source, make_station, progress, note, launch, notes)
+
+
+def _run_held(
+    start: RunStart,
+    run_dir: Path,
+    source: GroupSource,
+    make_station: MakeStation,
+    progress: ProgressCallback | None,
+    note: NoteCallback | None,
+    launch: Launch | None,
+    notes: TaskNotes | None,
+) -> TrainResult:
     settings = TrainingSettings.model_validate_json(start.settings)
     folder, rewound = RunFolder(run_dir), Rewound(source)
     incidents = Incidents(folder.incidents, note)

@@ -194,3 +194,16 @@ def test_a_trainer_that_hangs_is_named_and_ended(fake: Zygote, tmp_path: Path) -
     assert incident.kind == "hang"
     (run_dir / "hang").unlink()
     assert fake.outcome(run_dir, fake.start(run_dir, **arguments))["stopped"] == "source dry"
+
+
+def test_two_processes_never_fly_one_run(fake: Zygote, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    first = fake.start(run_dir, num_tasks=40, seconds=0.01)
+    deadline = time.monotonic() + 20
+    while child(first) is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    second = fake.start(run_dir, num_tasks=40, seconds=0.01)
+    assert f"is being trained by process {first.pid}" in fake.outcome(run_dir, second)["error"]
+    assert fake.outcome(run_dir, first)["stopped"] == "source dry"
+    export_run(run_dir, tmp_path / "exported")
+    assert faults(tmp_path / "exported", max_staleness=1, num_tasks=40) == []
