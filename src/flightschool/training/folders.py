@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,15 @@ import msgspec
 from flightschool.errors import NotFoundError, StoreError
 from flightschool.training.messages import Manifest
 
-__all__ = ["BlobFolder", "RunFolder", "durable_folder", "shared_path", "write_durably"]
+__all__ = [
+    "BlobFolder",
+    "RunFolder",
+    "durable_folder",
+    "remove_all_published",
+    "remove_published",
+    "shared_path",
+    "write_durably",
+]
 
 _KEPT_CHECKPOINTS = 2
 
@@ -145,10 +153,34 @@ def shared_path(run_dir: Path, incarnation: int) -> Path:
     The name is the incarnation's own, so a trainer that outlives its parent for a moment, and removes the file when it
     notices, never removes that of its successor.
     """
+    return _shared_folder(run_dir) / f"{_shared_name(run_dir)}-{incarnation}.weights"
+
+
+def remove_published(weights: Path) -> None:
+    """Remove what passed by way of a ``shared_path``, whichever way of publication: each puts its own suffix there."""
+    _remove(weights.parent.glob(f"*{weights.stem}.*"))
+
+
+def remove_all_published(run_dir: Path) -> None:
+    """The same for all incarnations of a run. Only for who holds the run: another one's weights would go as well."""
+    _remove(_shared_folder(run_dir).glob(f"*{_shared_name(run_dir)}-*"))
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _shared_folder(run_dir: Path) -> Path:
     memory = Path("/dev/shm")
-    name = hashlib.sha256(str(run_dir.resolve()).encode()).hexdigest()[:16]
-    folder = memory if memory.is_dir() and os.access(memory, os.W_OK) else run_dir
-    return folder / f"flightschool-{name}-{incarnation}.weights"
+    return memory if memory.is_dir() and os.access(memory, os.W_OK) else run_dir
+
+
+def _shared_name(run_dir: Path) -> str:
+    return "flightschool-" + hashlib.sha256(str(run_dir.resolve()).encode()).hexdigest()[:16]
 
 
 @contextmanager

@@ -14,7 +14,13 @@ from flightschool.errors import ConfigError, GateError, InputError, NotFoundErro
 from flightschool.protocols import GroupSource
 from flightschool.records import Record
 from flightschool.training.algorithms import MilestonesOf, TurnQuality, milestone_quality
-from flightschool.training.folders import RunFolder, shared_path, write_durably
+from flightschool.training.folders import (
+    RunFolder,
+    remove_all_published,
+    remove_published,
+    shared_path,
+    write_durably,
+)
 from flightschool.training.generation import GenerationStation, GroupRunner, LocalGeneration
 from flightschool.training.incidents import Incidents, NoteCallback
 from flightschool.training.journal import recover
@@ -315,8 +321,7 @@ def _run_incarnation(
     checkpoint = folder.newest_checkpoint()
     recovery = recover(folder.journal, checkpoint[1] if checkpoint else None, settings.max_staleness)
     source.rewind(recovery.next_ordinal)
-    for old in range(recovery.incarnation):
-        shared_path(run_dir, old).unlink(missing_ok=True)
+    remove_all_published(run_dir)  # of incarnations that were killed
     spec = TrainerSpec(
         run=start.run,
         incarnation=recovery.incarnation,
@@ -354,7 +359,7 @@ def _run_incarnation(
             if station is not None:
                 await station.close()
             await link.close()
-            Path(spec.weights).unlink(missing_ok=True)
+            remove_published(Path(spec.weights))
 
     return asyncio.run(run())
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from flightschool.training.folders import remove_published
 from flightschool.training.link import HANG_SIGNAL
 from flightschool.training.messages import TrainerSpec
 from flightschool.training.server import TrainerCore, serve
@@ -68,7 +69,7 @@ def main(arguments: list[str]) -> None:
 
     def remove() -> None:
         for path in published:
-            path.unlink(missing_ok=True)
+            remove_published(path)
 
     die_with(parent, remove)
     faulthandler.register(HANG_SIGNAL, all_threads=True)

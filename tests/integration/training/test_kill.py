@@ -18,7 +18,7 @@ from tests.integration.training.zygote import Zygote, child
 
 from flightschool.training import TrainResult
 from flightschool.training.exporting import export_run
-from flightschool.training.folders import RunFolder
+from flightschool.training.folders import RunFolder, shared_path
 from flightschool.training.incidents import read_incidents
 from flightschool.training.journal import Ended, Finished, Opened, read_journal
 from flightschool.training.model_export import export_model
@@ -207,3 +207,20 @@ def test_two_processes_never_fly_one_run(fake: Zygote, tmp_path: Path) -> None:
     assert fake.outcome(run_dir, first)["stopped"] == "source dry"
     export_run(run_dir, tmp_path / "exported")
     assert faults(tmp_path / "exported", max_staleness=1, num_tasks=40) == []
+
+
+def test_weights_of_killed_incarnations_leave_the_memory(fake: Zygote, tmp_path: Path) -> None:
+    """The trainer of this run publishes nothing: what lies there is of others."""
+    run_dir = tmp_path / "run"
+    weights, other = shared_path(run_dir, 3), shared_path(tmp_path / "other", 0)
+    for path in (weights, weights.with_suffix(".meeting"), weights.with_name(f".{weights.stem}.handles.7"), other):
+        path.write_bytes(b"x")
+    published = weights.with_suffix(".published")
+    published.mkdir()
+    (published / "3-2.safetensors").write_bytes(b"x")
+    try:
+        assert fake.outcome(run_dir, fake.start(run_dir, num_tasks=4))["stopped"] == "source dry"
+        assert list(weights.parent.glob(f"*{weights.stem.removesuffix('-3')}*")) == []
+        assert other.exists()
+    finally:
+        other.unlink()

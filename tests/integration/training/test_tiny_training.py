@@ -32,7 +32,7 @@ from flightschool.records import (
 from flightschool.rollouts import EpisodeEndError, Policy
 from flightschool.training import PoolSource, TaskNotes, TrainingSettings, TrainResult, resume, train
 from flightschool.training.credits import read_credits
-from flightschool.training.folders import RunFolder
+from flightschool.training.folders import RunFolder, shared_path
 from flightschool.training.journal import Finished, read_journal
 from flightschool.training.model_export import export_model
 from flightschool.training.progress import StepProgress, read_metrics
@@ -293,3 +293,5 @@ def test_an_exported_model_has_the_same_logits_elsewhere(tiny_folder: Path, tmp_
 def test_a_run_publishes_in_other_ways(tiny_folder: Path, tmp_path: Path, publication: str) -> None:
     _, rows = run(tmp_path / "run", tiny_folder, {"mode": "sync", "num_steps": 2, "publication": publication})
     assert max(row.stats.max_abs_mismatch for row in rows) < 1e-4
+    weights = shared_path(tmp_path / "run", 0)
+    assert list(weights.parent.glob(f"*{weights.stem}*")) == []
