@@ -48,6 +48,8 @@ def export(
             summary = export_run(folder, out)
             states = ", ".join(f"{count} {state}" for state, count in summary.states.items())
             output.say(f"{summary.groups} groups ({states}) and {summary.spans} spans written to {out}")
+            for told in summary.unreadable:
+                output.say(told, style="yellow")
             found |= {"out": str(out.resolve()), **msgspec.to_builtins(summary)}
         if model is not None:
             from flightschool.training.folders import RunFolder

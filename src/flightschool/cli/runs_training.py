@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flightschool.governance import Override
     from flightschool.records import Attempt, EpisodeGroup
     from flightschool.store import Workspace
+    from flightschool.training.lines import UnreadableLine
 
 __all__ = [
     "show_episode",
@@ -60,7 +61,9 @@ def show_training(folder: Path, waived: Sequence[Override], findings: Sequence[T
     from flightschool.training.incidents import read_incidents
 
     files = RunFolder(folder)
-    summary, steps, incidents = training_row(folder), _steps(folder), read_incidents(files.incidents)
+    unreadable: list[str] = []
+    summary, steps = training_row(folder), _steps(folder, unreadable.append)
+    incidents = read_incidents(files.incidents, unreadable.append)
     started_with = _started_with(files.start)
     output.say(f"{summary['id']}: {summary['state']}, step {summary['step']}")
     if started_with and started_with.get("unaudited"):
@@ -70,6 +73,8 @@ def show_training(folder: Path, waived: Sequence[Override], findings: Sequence[T
     output.table("", columns, [[*(_short(step.get(key)) for key in keys), _fate(step)] for step in steps])
     for incident in incidents:
         output.say(f"{incident.kind}: {incident.what}", style="yellow")
+    for told in unreadable:
+        output.say(told, style="yellow")
     tell_overrides(waived)
     tell_findings(findings)
     output.finish(
@@ -78,6 +83,7 @@ def show_training(folder: Path, waived: Sequence[Override], findings: Sequence[T
             "steps": steps,
             "started_with": started_with,
             "incidents": incidents,
+            "unreadable": unreadable,
             "overrides": waived,
             "scan": [finding_row(finding) for finding in findings],
         }
@@ -97,7 +103,7 @@ def show_step(folder: Path, step: int) -> None:
     Raises:
         NotFoundError: no row with episodes bears it.
     """
-    told = _steps(folder)
+    told = _steps(folder, lambda line: output.say(line, style="yellow"))
     rows = [row for row in told if row["step"] == step and row.get("groups")]
     if not rows:
         raise NotFoundError(
@@ -220,12 +226,12 @@ def _groups(folder: Path) -> Iterator[EpisodeGroup]:
         yield from (entry.group for entry in read_journal(journal) if isinstance(entry, Finished))
 
 
-def _steps(folder: Path) -> list[dict[str, Any]]:
+def _steps(folder: Path, unreadable: UnreadableLine) -> list[dict[str, Any]]:
     from flightschool.training.folders import RunFolder
+    from flightschool.training.lines import read_lines
 
-    metrics = RunFolder(folder).metrics
-    lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.is_file() else []
-    rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    rows = read_lines(RunFolder(folder).metrics, decode, unreadable)
     return [
         {"number": place, **row, **fate} for place, (row, fate) in enumerate(zip(rows, _fates(rows), strict=True), 1)
     ]

@@ -14,6 +14,7 @@ import msgspec
 
 from flightschool.records import EpisodeGroup, GroupState, Record, SpanKind
 from flightschool.training.algorithms.terms import GroupCredits
+from flightschool.training.lines import LineFile, UnreadableLine, read_lines
 
 __all__ = ["CreditsFile", "GroupRow", "MemberRow", "credit_row", "read_credits"]
 
@@ -49,13 +50,11 @@ class CreditsFile:
     """Appends one line a group."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
+        self._lines = LineFile(path)
 
     def write(self, row: GroupRow) -> None:
         """Append one group."""
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(row) + b"\n")
+        self._lines.append(msgspec.json.encode(row))
 
 
 def credit_row(
@@ -86,14 +85,10 @@ def credit_row(
     )
 
 
-def read_credits(path: Path) -> tuple[GroupRow, ...]:
-    """All groups in order, each as it was consumed last; a line that a crash cut short is left out."""
+def read_credits(path: Path, unreadable: UnreadableLine | None = None) -> tuple[GroupRow, ...]:
+    """All groups in order, each as it was consumed last. See ``read_lines`` for lines that are damaged."""
     rows: dict[str, GroupRow] = {}
-    lines = path.read_bytes().split(b"\n") if path.is_file() else []
-    for line in lines:
-        if not line.endswith(b"}"):
-            continue
-        row = msgspec.json.decode(line, type=GroupRow)
+    for row in read_lines(path, msgspec.json.Decoder(GroupRow).decode, unreadable):
         rows.pop(row.group, None)
         rows[row.group] = row
     return tuple(rows.values())

@@ -28,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from flightschool.errors import InputError, NotFoundError
+from flightschool.errors import InputError, NotFoundError, StoreError
 from flightschool.records import Attempt, EpisodeGroup, GroupState, Record, SpanKind, TokenSpan
 from flightschool.training.algorithms import most_spread
 from flightschool.training.contract import token_versions
@@ -50,6 +50,8 @@ class ExportSummary(Record, frozen=True, kw_only=True):
     states: dict[str, int]
     """State → groups in it."""
     num_trained_tokens: int
+    unreadable: tuple[str, ...] = ()
+    """Lines of ``credits.jsonl`` that were left out; none of them is of a group that trained."""
 
 
 def export_run(run_dir: Path, out: Path) -> ExportSummary:
@@ -58,7 +60,7 @@ def export_run(run_dir: Path, out: Path) -> ExportSummary:
     Raises:
         NotFoundError: the folder holds no run, or nothing was admitted yet.
         InputError: ``out`` exists and is not empty.
-        StoreError: the journal is broken.
+        StoreError: the journal is broken, or the credits of a group that trained are.
     """
     folder = RunFolder(run_dir)
     if not folder.start.is_file() or not folder.journal.is_file():
@@ -83,6 +85,7 @@ def export_run(run_dir: Path, out: Path) -> ExportSummary:
         spans=num_spans,
         states=dict(sorted(table.states.items())),
         num_trained_tokens=table.num_trained_tokens,
+        unreadable=tuple(table.unreadable),
     )
 
 
@@ -117,7 +120,8 @@ class _Table:
         settings = TrainingSettings.model_validate_json(start["settings"])
         manifest = _newest_manifest(folder)
         self._trained_members = settings.trained_members
-        self._credits = {row.group: row for row in read_credits(folder.credits)}
+        self.unreadable: list[str] = []
+        self._credits = {row.group: row for row in read_credits(folder.credits, self.unreadable.append)}
         self._accounts: dict[str, tuple[int, Account]] = {}
         if manifest is not None:
             _refuse_old(manifest, folder.root)
@@ -180,6 +184,13 @@ class _Table:
 
     def _credited(self, group: EpisodeGroup) -> dict[str, dict[int, float]]:
         """Attempt → span of sampled tokens → advantage, of the members that got a gradient."""
+        if group.id not in self._credits:
+            raise StoreError(
+                f"the credits of group {group.id}, which trained, are missing",
+                where=str(self._folder.credits),
+                expected="a line of every consumed group" + "".join(f"; {told}" for told in self.unreadable),
+                mend="restore the file; weights and metrics of the run can be used as they are",
+            )
         rows = self._credits[group.id].members
         chosen = most_spread([row.advantage for row in rows], self._trained_members or len(rows))
         return {rows[i].attempt: rows[i].spans for i in chosen}

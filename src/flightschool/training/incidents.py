@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from flightschool.records import Record
+from flightschool.training.lines import LineFile, UnreadableLine, read_lines
 
 __all__ = ["Incident", "Incidents", "NoteCallback", "read_incidents"]
 
@@ -27,24 +28,22 @@ class Incident(Record, frozen=True, kw_only=True):
     """Who failed, and what is done about it."""
 
 
+_decode = msgspec.json.Decoder(Incident).decode
+
+
 class Incidents:
     """Appends to the file and tells whoever watches."""
 
     def __init__(self, path: Path, note: NoteCallback | None = None) -> None:
-        self._path, self._note = path, note
+        self._lines, self._note = LineFile(path), note
 
     def add(self, kind: str, what: str) -> None:
         """Keep one incident."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(Incident(at=time.time(), kind=kind, what=what)) + b"\n")
+        self._lines.append(msgspec.json.encode(Incident(at=time.time(), kind=kind, what=what)))
         if self._note is not None:
             self._note(what)
 
 
-def read_incidents(path: Path) -> tuple[Incident, ...]:
-    """All incidents of a run, oldest first; a line that a killed writer tore is left out."""
-    if not path.is_file():
-        return ()
-    lines = path.read_bytes().splitlines()
-    return tuple(msgspec.json.decode(line, type=Incident) for line in lines if line.endswith(b"}"))
+def read_incidents(path: Path, unreadable: UnreadableLine | None = None) -> tuple[Incident, ...]:
+    """All incidents of a run, oldest first. See ``read_lines`` for lines that are damaged."""
+    return tuple(read_lines(path, _decode, unreadable))

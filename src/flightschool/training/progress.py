@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,6 +15,7 @@ import msgspec
 from flightschool.records import Attempt, EpisodeGroup, GroupState, Record
 from flightschool.training.algorithms.terms import GroupCredits, term_shares
 from flightschool.training.journal import Tally
+from flightschool.training.lines import LineFile, UnreadableLine, read_lines
 from flightschool.training.messages import StepStats
 
 __all__ = ["Meter", "MetricsFile", "ProgressCallback", "StepProgress", "read_metrics", "trained_ages"]
@@ -100,30 +100,25 @@ class MetricsFile:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
-        data = path.read_bytes() if path.is_file() else b""
-        self._num_rows = data.count(b"\n")
-        if not data.endswith(b"\n") and data:
-            os.truncate(path, data.rfind(b"\n") + 1)
+        self._lines = LineFile(path)
+        self._num_rows = path.read_bytes().count(b"\n") if path.is_file() else 0
 
     def write(self, row: StepProgress) -> StepProgress:
         """Append one row; returns it with its number."""
         self._num_rows += 1
         row = msgspec.structs.replace(row, number=self._num_rows)
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(row) + b"\n")
+        self._lines.append(msgspec.json.encode(row))
         return row
 
 
-def read_metrics(path: Path) -> list[StepProgress]:
-    """The steps of a run, made or skipped, in the order of writing; a line that a crash cut short is left out."""
-    lines = path.read_bytes().splitlines() if path.is_file() else []
-    rows = (msgspec.json.decode(line) for line in lines if line.endswith(b"}"))
-    return [
-        msgspec.convert({"number": place, **_with_nan(row)}, StepProgress, str_keys=True)
-        for place, row in enumerate(rows, 1)
-    ]
+def read_metrics(path: Path, unreadable: UnreadableLine | None = None) -> list[StepProgress]:
+    """The steps of a run, made or skipped, in the order of writing. See ``read_lines`` for lines that are damaged."""
+    rows = read_lines(path, _decode_row, unreadable)
+    return [row if row.number else msgspec.structs.replace(row, number=place) for place, row in enumerate(rows, 1)]
+
+
+def _decode_row(line: bytes) -> StepProgress:
+    return msgspec.convert(_with_nan(msgspec.json.decode(line)), StepProgress, str_keys=True)
 
 
 def _with_nan(value: Any) -> Any:  # Any: parsed JSON

@@ -79,3 +79,29 @@ def test_what_cannot_be_exported_is_said(told: Any, words: list[str], what: str)
     assert what in error["what"]
     assert error["mend"]
     assert not Path("x").exists()
+
+
+def test_damaged_lines_are_told_and_the_rest_is_shown(told: Any, workspace: Path, tmp_path: Path) -> None:
+    run_dir = workspace / ".flightschool" / "runs" / "train-1"
+    names = ("metrics.jsonl", "incidents.jsonl", "credits.jsonl")
+    whole = {name: (run_dir / name).read_bytes() for name in names}
+    steps = told("runs", "show", "train-1")["steps"]
+    try:
+        for name, data in whole.items():  # a torn line that was glued to its successor, then one that was cut short
+            (run_dir / name).write_bytes(b'{"incarnation":0,"v{"incarnation":0}\n' + data + b'{"incarn')
+        shown = told("runs", "show", "train-1")
+        assert shown["steps"] == steps
+        assert [incident["kind"] for incident in shown["incidents"]] == ["retry"]
+        assert len(shown["unreadable"]) == 2
+        assert "line 1 of" in shown["unreadable"][0]
+        exported = told("runs", "export", "train-1", "--out", str(tmp_path / "a"))
+        assert len(exported["unreadable"]) == 1
+        assert faults(tmp_path / "a", max_staleness=1, num_tasks=12) == []
+        (run_dir / "credits.jsonl").write_bytes(b'{"incarnation":0,"v{"incarnation":0}\n')
+        error = told("runs", "export", "train-1", "--out", str(tmp_path / "b"), expected=2)["error"]
+        assert "which trained, are missing" in error["what"]
+        assert "line 1 of" in error["expected"]
+        assert error["mend"]
+    finally:
+        for name, data in whole.items():
+            (run_dir / name).write_bytes(data)
