@@ -12,7 +12,7 @@ import msgspec
 
 from flightschool.cli import output
 from flightschool.cli.scans import finding_row, tell_findings
-from flightschool.errors import NotFoundError
+from flightschool.errors import NotFoundError, StoreError
 
 if TYPE_CHECKING:
     from flightschool.audit.trajectories import TrajectoryFinding
@@ -45,11 +45,14 @@ def training_row(folder: Path) -> dict[str, Any]:
     from flightschool.training.folders import RunFolder
 
     files = RunFolder(folder)
-    newest = files.newest_checkpoint()
-    finished = files.result.is_file()
+    state = "finished" if files.result.is_file() else "unfinished"
+    try:
+        newest = files.newest_checkpoint()
+    except StoreError:  # what is wrong is told where the run is gone on with; other runs are listed all the same
+        newest, state = None, state if state == "finished" else "damaged"
     return {
         "id": folder.name,
-        "state": "finished" if finished else "unfinished",
+        "state": state,
         "step": newest[1].step if newest is not None else 0,
         "model": str(files.model) if files.model.is_dir() else None,
     }

@@ -60,7 +60,7 @@ def export_run(run_dir: Path, out: Path) -> ExportSummary:
     Raises:
         NotFoundError: the folder holds no run, or nothing was admitted yet.
         InputError: ``out`` exists and is not empty.
-        StoreError: the journal is broken, or the credits of a group that trained are.
+        StoreError: the journal is broken, no checkpoint is whole, or the credits of a group that trained are.
     """
     folder = RunFolder(run_dir)
     if not folder.start.is_file() or not folder.journal.is_file():
@@ -97,7 +97,7 @@ def _newest_manifest(folder: RunFolder) -> Manifest | None:
     """That of the result, or of the newest checkpoint."""
     if folder.result.is_file():
         return msgspec.json.decode(folder.result.read_bytes(), type=TrainResult).manifest
-    newest = folder.newest_checkpoint()
+    newest = folder.newest_checkpoint(thorough=True)  # the one that a resumed run would go on from
     return newest[1] if newest else None
 
 

@@ -6,7 +6,7 @@
       run.json            what the run was started with
       run.lock            held by the process that trains the run; its id (see ``run_lock``)
       journal.bin         write-ahead journal (see ``journal``)
-      checkpoints/step-000004/   weights, optimizer, manifest: present whole or not at all
+      checkpoints/step-000004/   weights, optimizer, manifest: present whole or not at all (see ``checkpoints``)
       kept/               batches whose step was not finite, kept for inspection
       metrics.jsonl       one line a step
       credits.jsonl       one line a consumed group: advantages by term, of attempts and of spans
@@ -26,9 +26,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from flightschool.errors import NotFoundError, StoreError
+from flightschool.training.checkpoints import newest_whole, read_checkpoint
 from flightschool.training.messages import Manifest
 
 __all__ = [
@@ -110,26 +109,32 @@ class RunFolder:
         return self.root / "checkpoints" / f"step-{step:06d}"
 
     def checkpoints(self) -> list[Path]:
-        """Whole checkpoints, oldest first; half-written ones are not among them."""
-        return sorted(path.parent for path in self.root.glob("checkpoints/step-*/manifest.json"))
+        """Checkpoints, oldest first; half-written ones and those that were set aside are not among them."""
+        return sorted(path for path in self.root.glob("checkpoints/step-*") if path.is_dir())
 
-    def newest_checkpoint(self) -> tuple[Path, Manifest] | None:
-        """The newest checkpoint with its manifest, or None."""
-        folders = self.checkpoints()
-        if not folders:
-            return None
-        return folders[-1], msgspec.json.decode((folders[-1] / "manifest.json").read_bytes(), type=Manifest)
+    def newest_checkpoint(self, *, thorough: bool = False) -> tuple[Path, Manifest] | None:
+        """The newest checkpoint that is whole, with its manifest; None where there is none at all.
+
+        Args:
+            thorough: compare check sums, which reads all files; else sizes.
+
+        Raises:
+            StoreError: all of them are damaged.
+        """
+        return newest_whole(self.checkpoints(), thorough=thorough)[0]
 
     def kept_checkpoint(self, step: int | None) -> Path:
-        """The checkpoint of a step, or the newest.
+        """The checkpoint of a step, or the newest that is whole.
 
         Raises:
             NotFoundError: it is not kept.
+            StoreError: it is damaged.
         """
         kept = self.checkpoints()
-        if step is None and kept:
-            return kept[-1]
+        if step is None and (newest := self.newest_checkpoint(thorough=True)) is not None:
+            return newest[0]
         if step is not None and self.checkpoint(step) in kept:
+            read_checkpoint(self.checkpoint(step), thorough=True)
             return self.checkpoint(step)
         named = ", ".join(str(int(path.name.removeprefix("step-"))) for path in kept) or "none"
         raise NotFoundError(

@@ -23,7 +23,7 @@ class Incident(Record, frozen=True, kw_only=True):
     at: float
     """Unix time."""
     kind: str
-    """``restart``, ``retry``, ``straggler``, ``hang``, ``tracker``, ``rejected``."""
+    """``restart``, ``retry``, ``straggler``, ``hang``, ``tracker``, ``rejected``, ``checkpoint``."""
     what: str
     """Who failed, and what is done about it."""
 

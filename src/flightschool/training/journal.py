@@ -9,11 +9,11 @@ Order of events, each durable before the next begins:
 4. *consumed* is written nowhere by itself: the manifest inside a checkpoint lists the consumed groups, and the
    checkpoint's folder appears by one rename. So weights and accounts can never disagree.
 
-After a crash the newest whole checkpoint is the truth. Every admitted ordinal is then exactly one of: consumed by it;
-*offered* again, if a finished group of it was sampled under weights of the durable lineage and is not too old; or
-*admitted* again, as a new group of the same task that keeps those ended attempts which may still train. Weights of
-steps after the checkpoint are dead: their step numbers will be used again for other weights, so tokens that bear them
-are never compared by number and never train.
+After a crash the newest whole checkpoint is the truth, be it older than one that was damaged since. Every admitted
+ordinal is then exactly one of: consumed by it; *offered* again, if a finished group of it was sampled under weights of
+the durable lineage and is not too old; or *admitted* again, as a new group of the same task that keeps those ended
+attempts which may still train. Weights of steps after the checkpoint are dead: their step numbers will be used again
+for other weights, so tokens that bear them are never compared by number and never train.
 
 The file is a row of frames ``length (4) · CRC-32 (4) · zstd(msgpack)``. A torn last frame is cut off when the file is
 opened for writing; a broken frame before the end is an error.
@@ -56,6 +56,8 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
 
     incarnation: int
     step: int
+    lineage: tuple[tuple[int, int], ...] = ()
+    """That of the checkpoint which it begins with (see ``Manifest``); empty at step 0, and in older journals."""
 
 
 class Admitted(Record, frozen=True, kw_only=True, tag="admitted"):
@@ -206,7 +208,7 @@ def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Rec
     incarnation = max((entry.incarnation for entry in entries), default=-1) + 1
     step = manifest.step if manifest else 0
     lineage = manifest.lineage if manifest else ()
-    durable = {entry.incarnation: entry.step for entry in entries if isinstance(entry, Opened)} | dict(lineage)
+    durable = _durable_steps([entry for entry in entries if isinstance(entry, Opened)], step, lineage)
     consumed = frozenset(manifest.consumed if manifest else ())
     admitted: dict[int, Admitted] = {}
     finished: dict[int, Finished] = {}
@@ -280,6 +282,36 @@ def _tally(entries: Sequence[Entry], consumed: Collection[str], undecided: Colle
     )
 
 
+def _durable_steps(opened: Sequence[Opened], step: int, lineage: tuple[tuple[int, int], ...]) -> dict[int, int]:
+    """Incarnation → the last step whose weights both it and the checkpoint descend from, or are.
+
+    An incarnation usually begins with an ancestor of every later checkpoint. Not so where a checkpoint was damaged and
+    an older one was gone on with: then only what their lineages have in common is alive.
+
+    Args:
+        opened: all beginnings, in order.
+        step: of the checkpoint.
+        lineage: of it.
+    """
+    durable: dict[int, int] = {}
+    lowest = step
+    for entry in reversed(opened):
+        lowest = min(lowest, entry.step)
+        durable[entry.incarnation] = _common_step(entry.lineage, lineage) if entry.lineage else lowest
+    return durable | dict(lineage)
+
+
+def _common_step(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -> int:
+    step = 0
+    for (incarnation, last), (another, its_last) in zip(one, other, strict=False):
+        if incarnation != another:
+            break
+        step = min(last, its_last)
+        if last != its_last:
+            break
+    return step
+
+
 def _may_train(
     members: Sequence[Attempt], incarnation: int, durable: Mapping[int, int], step: int, max_staleness: int
 ) -> bool:
@@ -288,8 +320,7 @@ def _may_train(
     Args:
         members: attempts of one group.
         incarnation: that sampled them.
-        durable: incarnation → its last step that is durable: the last one in the lineage, else the one it began with
-            (an incarnation begins with the newest checkpoint, so that one is an ancestor of every later one).
+        durable: incarnation → the last step of its weights that is durable.
         step: of the checkpoint.
         max_staleness: of the run.
     """

@@ -65,7 +65,7 @@ class InlineLink:
 
     async def ask(self, command: Command) -> Reply:
         """Carry the command out at once."""
-        return _raise_failure(self._server.handle(command))
+        return _raise_failure(self._server.handle(command), "the trainer in this process")
 
     async def close(self) -> None:
         """Nothing to end."""
@@ -152,7 +152,7 @@ class ProcessLink:
             raise await self._hung(type(command).__name__.lower(), answer) from None
         except (EOFError, OSError) as error:
             raise await self._death() from error
-        return _raise_failure(decode_reply(reply))
+        return _raise_failure(decode_reply(reply), str(self._log))
 
     def _exchange(self, data: bytes) -> bytes:
         self._connection.send_bytes(data)
@@ -204,10 +204,16 @@ def _environment(num_threads: int) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(num_threads), "MKL_NUM_THREADS": str(num_threads)}
 
 
-def _raise_failure(reply: Reply) -> Reply:
+def _raise_failure(reply: Reply, where: str) -> Reply:
+    """The reply, unless it is a failure. What a library raised in the trainer says nothing of place and mend."""
     if not isinstance(reply, Failed):
         return reply
     kind = getattr(errors, reply.kind, InfrastructureError)
     if not (isinstance(kind, type) and issubclass(kind, FlightschoolError)):
         kind = InfrastructureError
-    raise kind(reply.what, where=reply.where, expected=reply.expected, mend=reply.mend)
+    raise kind(
+        reply.what,
+        where=reply.where or where,
+        expected=reply.expected or "a trainer that carries out what it is told",
+        mend=reply.mend or "see the place named, mend the cause, and go on with --resume",
+    )

@@ -82,6 +82,15 @@ class Account(Record, frozen=True, kw_only=True):
     """Whether that step was applied; false: it was not finite and was skipped."""
 
 
+class StoredFile(Record, frozen=True, kw_only=True):
+    """A file of a checkpoint, as it was written."""
+
+    name: str
+    num_bytes: int
+    digest: str
+    """See ``sums.file_digest``."""
+
+
 class Manifest(Record, frozen=True, kw_only=True):
     """What a checkpoint knows beside weights; lies in its folder, so both become durable by one rename."""
 
@@ -94,6 +103,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     """Ids of all groups that this lineage has consumed, in order of consumption."""
     accounts: tuple[Account, ...] = ()
     """How each of them was consumed, in the same order; empty in checkpoints of older versions."""
+    files: tuple[StoredFile, ...] = ()
+    """What lies beside it in the checkpoint's folder; empty elsewhere, and in checkpoints of older versions."""
 
 
 class TrainerSpec(Record, frozen=True, kw_only=True):

@@ -193,7 +193,9 @@ class Orchestrator:
             ready = await self._link.ask(Start(spec=self._spec))
             assert isinstance(ready, Ready)
             await self._use(ready.version)
-            journal.append(Opened(incarnation=self._recovery.incarnation, step=self._recovery.step))
+            journal.append(
+                Opened(incarnation=self._recovery.incarnation, step=self._recovery.step, lineage=self._recovery.lineage)
+            )
             for item in self._recovery.offer:
                 self._queue.offer(item.ordinal, item.group)
                 self._meter.finished(item.group)

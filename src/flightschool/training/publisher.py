@@ -11,7 +11,6 @@ speed (half a gigabyte in well under a second) and notices torn, missing and exc
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import mmap
 import os
 from collections.abc import Mapping
@@ -25,12 +24,12 @@ from torch import Tensor
 
 from flightschool.errors import InfrastructureError
 from flightschool.records import Record, WeightsVersion
+from flightschool.training.sums import block_digest
 
-__all__ = ["WeightsReader", "WeightsWriter", "block_digest", "check_served"]
+__all__ = ["WeightsReader", "WeightsWriter", "check_served"]
 
 _HEADER_BYTES = 1 << 20
 _ALIGN = 1 << 20
-_BLOCK = (1 << 20) // 8
 
 
 class _Tensor(Record, frozen=True, kw_only=True):
@@ -52,12 +51,6 @@ class _Header(Record, frozen=True, kw_only=True):
     layout: _Layout
     slot: int
     version: WeightsVersion
-
-
-def block_digest(data: np.ndarray) -> str:
-    """Check sum of bytes whose number is a multiple of a mebibyte."""
-    words = data.view(np.uint64).reshape(-1, _BLOCK)
-    return "sum64:" + hashlib.sha256(words.sum(axis=1, dtype=np.uint64).tobytes()).hexdigest()
 
 
 class WeightsWriter:

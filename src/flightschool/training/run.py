@@ -14,6 +14,7 @@ from flightschool.errors import ConfigError, GateError, InputError, NotFoundErro
 from flightschool.protocols import GroupSource
 from flightschool.records import Record
 from flightschool.training.algorithms import MilestonesOf, TurnQuality, milestone_quality
+from flightschool.training.checkpoints import newest_whole, set_aside
 from flightschool.training.folders import (
     RunFolder,
     remove_all_published,
@@ -25,7 +26,7 @@ from flightschool.training.generation import GenerationStation, GroupRunner, Loc
 from flightschool.training.incidents import Incidents, NoteCallback
 from flightschool.training.journal import recover
 from flightschool.training.link import InlineLink, Launch, ProcessLink, TrainerLink, launcher, trainer_command
-from flightschool.training.messages import TrainerSpec
+from flightschool.training.messages import Manifest, TrainerSpec
 from flightschool.training.orchestrator import Orchestrator, TrainResult
 from flightschool.training.preflight import preflight
 from flightschool.training.progress import ProgressCallback, StepProgress
@@ -158,7 +159,7 @@ def resume(
     Raises:
         NotFoundError: the folder holds no run.
         InputError: another process trains it.
-        StoreError: its journal is broken.
+        StoreError: its journal is broken, or none of its checkpoints is whole.
     """
     start = read_run(run_dir)
     finished = _read_result(run_dir)
@@ -317,8 +318,8 @@ def _run_incarnation(
     notes: TaskNotes,
 ) -> TrainResult:
     folder = RunFolder(run_dir)
+    checkpoint = _newest_checkpoint(folder, incidents)
     folder.prune_checkpoints()
-    checkpoint = folder.newest_checkpoint()
     recovery = recover(folder.journal, checkpoint[1] if checkpoint else None, settings.max_staleness)
     source.rewind(recovery.next_ordinal)
     remove_all_published(run_dir)  # of incarnations that were killed
@@ -362,6 +363,16 @@ def _run_incarnation(
             remove_published(Path(spec.weights))
 
     return asyncio.run(run())
+
+
+def _newest_checkpoint(folder: RunFolder, incidents: Incidents) -> tuple[Path, Manifest] | None:
+    """The newest that is whole. Newer ones are set aside: weights that this start leaves behind are dead for good."""
+    checkpoint, damaged = newest_whole(folder.checkpoints(), thorough=True)
+    for error in damaged:
+        aside = set_aside(Path(error.where))
+        going_on = f"going on from step {checkpoint[1].step if checkpoint else 0}"
+        incidents.add("checkpoint", f"{error.what}; kept as {aside.name}, {going_on}")
+    return checkpoint
 
 
 def _quality(settings: TrainingSettings, notes: TaskNotes) -> TurnQuality | None:

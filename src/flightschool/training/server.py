@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TextIO
 
 from flightschool.errors import FlightschoolError
 from flightschool.records import WeightsVersion
@@ -63,10 +65,15 @@ class TrainerCore(Protocol):
 
 
 class Server:
-    """Carries out commands on a core that ``build`` makes when ``Start`` arrives."""
+    """Carries out commands on a core that ``build`` makes when ``Start`` arrives.
 
-    def __init__(self, build: Callable[[TrainerSpec], TrainerCore]) -> None:
-        self._build = build
+    Args:
+        build: makes the core.
+        log: takes the stack of what is no error of ours; None: it is told in one line alone.
+    """
+
+    def __init__(self, build: Callable[[TrainerSpec], TrainerCore], log: TextIO | None = None) -> None:
+        self._build, self._log = build, log
         self._core: TrainerCore | None = None
 
     def handle(self, command: Command) -> Reply:
@@ -76,7 +83,10 @@ class Server:
         except FlightschoolError as error:
             return Failed(kind=type(error).__name__, **error.as_dict())
         except Exception as error:  # noqa: BLE001  a process border: the other side must learn what happened
-            return Failed(kind="InfrastructureError", what=f"the trainer raised {type(error).__name__}: {error}")
+            if self._log is not None:
+                traceback.print_exc(file=self._log)
+            told = f"the trainer raised {type(error).__name__} at {type(command).__name__.lower()!r}: {error}"
+            return Failed(kind="InfrastructureError", what=told)
 
     def _carry_out(self, command: Command) -> Reply:
         match command:
@@ -103,7 +113,7 @@ class Server:
 
 def serve(connection: Connection, build: Callable[[TrainerSpec], TrainerCore]) -> None:
     """Answer commands until ``Stop``, which is not answered, or until the other end is gone."""
-    server = Server(build)
+    server = Server(build, log=sys.stderr)
     while True:
         try:
             command = decode_command(connection.recv_bytes())

@@ -16,17 +16,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
-import msgspec
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from flightschool.engines.grammar import GrammarBook
 from flightschool.engines.memory import trim
+from flightschool.errors import FlightschoolError, StoreError
 from flightschool.records import WeightsVersion
 from flightschool.training.algorithms import algorithm_of
+from flightschool.training.checkpoints import write_manifest
 from flightschool.training.folders import RunFolder, durable_folder
 from flightschool.training.head import PackTensors, head_losses
 from flightschool.training.kept import keep_batch
@@ -43,6 +46,7 @@ __all__ = ["WEIGHTS_FILE", "TrainerBase", "warmed_up", "write_checkpoint"]
 
 WEIGHTS_FILE = "model.safetensors"
 """Of a checkpoint: what ``Weights.state`` gives."""
+_UNLOADABLE = (SafetensorError, UnpicklingError, OSError, EOFError, RuntimeError, LookupError, ValueError)
 
 
 class TrainerBase(ABC):
@@ -295,8 +299,19 @@ class TrainerBase(ABC):
         write_checkpoint(directory, self._weights.state(), self._optimizer.state_dict(), manifest)
 
     def _restore(self, directory: Path) -> None:
-        self._weights.restore(load_file(directory / WEIGHTS_FILE))
-        self._load_optimizer(torch.load(directory / "optimizer.pt", weights_only=True))
+        """Raises ``StoreError``: sums of files are right by now, or were not written down by an older version."""
+        try:
+            self._weights.restore(load_file(directory / WEIGHTS_FILE))
+            self._load_optimizer(torch.load(directory / "optimizer.pt", weights_only=True))
+        except FlightschoolError:
+            raise
+        except _UNLOADABLE as error:
+            raise StoreError(
+                f"checkpoint {directory.name} cannot be loaded: {type(error).__name__}: {error}",
+                where=str(directory),
+                expected="weights and optimizer as this run's trainer writes them",
+                mend="restore the folder, or rename it (damaged-…): --resume goes on with the checkpoint before it",
+            ) from error
 
     def _load_optimizer(self, state: dict[str, Any]) -> None:
         self._optimizer.load_state_dict(state)
@@ -309,7 +324,7 @@ def write_checkpoint(
     with durable_folder(directory) as fresh:
         save_file(weights, fresh / WEIGHTS_FILE)
         torch.save(optimizer, fresh / "optimizer.pt")
-        (fresh / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+        write_manifest(fresh, manifest)
 
 
 def warmed_up(settings: TrainingSettings, step: int) -> float:

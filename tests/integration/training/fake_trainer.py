@@ -9,9 +9,8 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import msgspec
-
 from flightschool.records import WeightsVersion
+from flightschool.training.checkpoints import write_manifest
 from flightschool.training.folders import durable_folder
 from flightschool.training.link import HANG_SIGNAL
 from flightschool.training.messages import Accumulated, Manifest, Stepped, StepStats, TrainerSpec, TrainGroup
@@ -52,7 +51,7 @@ class ListTrainer:
         with durable_folder(directory) as fresh:
             (fresh / "weights.json").write_text(json.dumps(self._trained))
             time.sleep(0.003)  # a wide window to be killed in
-            (fresh / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+            write_manifest(fresh, manifest)
 
     def export(self, directory: Path) -> str:
         with durable_folder(directory) as fresh:

@@ -224,3 +224,49 @@ def test_weights_of_killed_incarnations_leave_the_memory(fake: Zygote, tmp_path:
         assert other.exists()
     finally:
         other.unlink()
+
+
+def kill_after(zygote: Zygote, run_dir: Path, num_checkpoints: int, **arguments: object) -> None:
+    """Kill a run once so many checkpoints lie there."""
+    process = zygote.start(run_dir, **arguments)
+    deadline = time.monotonic() + 30
+    while len(RunFolder(run_dir).checkpoints()) < num_checkpoints and time.monotonic() < deadline:
+        time.sleep(0.002)
+    time.sleep(0.15)  # so that this incarnation samples something, if the checkpoints were there before
+    trainer = child(process)
+    for each in (process, trainer):
+        if each is not None:
+            each.kill()
+            psutil.wait_procs([each], timeout=10)
+
+
+@pytest.mark.parametrize("victim", ["manifest.json", "weights.json"])
+def test_a_damaged_checkpoint_costs_steps_and_nothing_else(fake: Zygote, tmp_path: Path, victim: str) -> None:
+    """Twice: the second time what began with the lost weights lies in the journal as well."""
+    run_dir, folder = tmp_path / "run", RunFolder(tmp_path / "run")
+    arguments = {"num_tasks": 120, "seconds": 0.002}
+    for attempt in range(2):
+        kill_after(fake, run_dir, 2, **arguments)
+        kill_after(fake, run_dir, 2, **arguments)  # an incarnation of its own begins with the newest
+        older, newest = folder.checkpoints()[-2:]
+        path = newest / victim
+        path.write_bytes(path.read_bytes()[:-5])
+        export_run(run_dir, tmp_path / f"exported-{attempt}")
+        found = faults(tmp_path / f"exported-{attempt}", max_staleness=1)
+        assert [fault for fault in found if "lost" not in fault] == []  # dead groups are begun anew by the next start
+        process = fake.start(run_dir, **arguments)
+        deadline = time.monotonic() + 20
+        while folder.checkpoints()[-1] <= older and time.monotonic() < deadline:
+            time.sleep(0.002)
+        process.kill()
+        psutil.wait_procs([process], timeout=10)
+    outcome = fake.outcome(run_dir, fake.start(run_dir, **arguments))
+    assert outcome.get("stopped") == "source dry", outcome
+    told = [incident.what for incident in read_incidents(folder.incidents) if incident.kind == "checkpoint"]
+    assert len(told) == 2
+    assert all(victim in what and "kept as damaged-step-" in what for what in told)
+    export_run(run_dir, tmp_path / "exported")
+    assert faults(tmp_path / "exported", max_staleness=1, num_tasks=120) == []
+    trained = json.loads((folder.model / "weights.json").read_text())
+    states = [g for g in rows(tmp_path / "exported" / "groups.jsonl") if g["state"] == "trained"]
+    assert sorted((g["group"], g["version_at_training"]) for g in states) == sorted((n, v) for n, v, _ in trained)

@@ -186,6 +186,33 @@ def test_what_was_sampled_before_is_known_to_a_new_incarnation(
     assert (found.tally.num_consumed, found.tally.consumed_tokens) == (2, 6)
 
 
+@pytest.mark.parametrize("knows_lineage", [True, False])
+def test_weights_that_a_damaged_checkpoint_took_along_stay_dead(
+    tmp_path: Path, finished: Callable[..., Finished], knows_lineage: bool
+) -> None:
+    """Step 4 is reached twice: by incarnation 0 and, after its checkpoint was damaged, by incarnation 2 from 2."""
+
+    def opened(incarnation: int, *lineage: tuple[int, int]) -> Opened:
+        step = lineage[-1][1] if lineage else 0
+        return Opened(incarnation=incarnation, step=step, lineage=lineage if knows_lineage else ())
+
+    path = tmp_path / "journal.bin"
+    of_dead_step_4: list[Entry] = [admitted(1, 1, 4), finished(1, 1, version=4)]
+    of_step_2: list[Entry] = [admitted(0), finished(0, version=2)]
+    write(path, [opened(0), *of_step_2, opened(1, (0, 4)), *of_dead_step_4])
+    whole = recover(path, manifest(4, ("g0",), ((0, 4),)), max_staleness=2)
+    assert [f.group.id for f in whole.offer] == ["g1"]
+    older = recover(path, manifest(2, (), ((0, 2),)), max_staleness=2)
+    assert [f.group.id for f in older.offer] == ["g0"]  # trained by what was lost: trains again
+    assert [a.group for a in older.readmit] == ["g1"]
+    write(path, [opened(2, (0, 2))])
+    again = recover(path, manifest(4, ("g0",), ((0, 2), (2, 4))), max_staleness=2)
+    assert [a.group for a in again.readmit] == ["g1"]
+    assert not again.offer
+    begun_anew = recover(path, None, max_staleness=2)  # all checkpoints were removed
+    assert [a.group for a in begun_anew.readmit] == ["g0", "g1"]
+
+
 def test_oldest_token_counts(make_group: MakeGroup, make_spans: MakeSpans) -> None:
     spans = [make_spans(version=4), make_spans(version=2), make_spans(version=1)]
     assert oldest_step(make_group([1.0, 0.0, None], spans, admitted_step=0)) == 2  # infra failures do not train

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from flightschool.engines import CausalAttention, Transformer, TransformerConfig, load_model
-from flightschool.errors import InfrastructureError, TokenContractError
+from flightschool.errors import InfrastructureError, StoreError, TokenContractError
 from flightschool.records import SpanKind, TokenSpan, VersionRun
 from flightschool.training.algorithms import ALGORITHMS, CORRECTIONS, KlTerm, LossShape
+from flightschool.training.checkpoints import read_checkpoint
 from flightschool.training.folders import RunFolder
 from flightschool.training.head import PackTensors, head_losses
 from flightschool.training.kept import kept_members, read_kept
@@ -285,6 +286,22 @@ def test_a_checkpoint_brings_weights_and_optimizer_back(tiny_folder: Path, tmp_p
         each.step()
     assert all(torch.equal(a, b) for a, b in zip(station.model.parameters(), other.model.parameters(), strict=True))
     assert other.step_number == 2
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt"])
+def test_a_checkpoint_that_cannot_be_loaded_is_named(tiny_folder: Path, tmp_path: Path, name: str) -> None:
+    manifest = Manifest(run="r", incarnation=1, step=1, lineage=((1, 1),), consumed=("g",))
+    checkpoint = tmp_path / "checkpoints" / "step-000001"
+    trainer(tiny_folder, tmp_path).save(checkpoint, manifest)
+    assert read_checkpoint(checkpoint, thorough=True).consumed == ("g",)
+    (checkpoint / name).write_bytes((checkpoint / name).read_bytes()[:-40])
+    with pytest.raises(StoreError, match="checkpoint step-000001 is damaged"):
+        read_checkpoint(checkpoint, thorough=False)
+    with pytest.raises(StoreError, match="checkpoint step-000001 cannot be loaded") as told:
+        trainer(tiny_folder, tmp_path, checkpoint, step=1)
+    assert told.value.where == str(checkpoint)
+    assert told.value.expected
+    assert "--resume" in told.value.mend
 
 
 def test_export_loads_as_a_model_folder(tiny_folder: Path, tmp_path: Path) -> None:
