@@ -31,6 +31,7 @@ import msgspec
 from flightschool.errors import InputError, NotFoundError, StoreError
 from flightschool.records import Attempt, EpisodeGroup, GroupState, Record, SpanKind, TokenSpan
 from flightschool.training.algorithms import most_spread
+from flightschool.training.checkpoints import newest_whole
 from flightschool.training.contract import token_versions
 from flightschool.training.credits import read_credits
 from flightschool.training.folders import RunFolder, durable_folder
@@ -51,7 +52,7 @@ class ExportSummary(Record, frozen=True, kw_only=True):
     """State → groups in it."""
     num_trained_tokens: int
     unreadable: tuple[str, ...] = ()
-    """Lines of ``credits.jsonl`` that were left out; none of them is of a group that trained."""
+    """What is damaged and was left out: checkpoints, and lines of ``credits.jsonl`` that no trained group needs."""
 
 
 def export_run(run_dir: Path, out: Path) -> ExportSummary:
@@ -93,11 +94,12 @@ def _line(row: dict[str, Any]) -> bytes:
     return msgspec.json.encode(row) + b"\n"
 
 
-def _newest_manifest(folder: RunFolder) -> Manifest | None:
-    """That of the result, or of the newest checkpoint."""
+def _newest_manifest(folder: RunFolder, unreadable: list[str]) -> Manifest | None:
+    """That of the result, or of the checkpoint that a resumed run would go on from; damaged ones are told."""
     if folder.result.is_file():
         return msgspec.json.decode(folder.result.read_bytes(), type=TrainResult).manifest
-    newest = folder.newest_checkpoint(thorough=True)  # the one that a resumed run would go on from
+    newest, damaged = newest_whole(folder.checkpoints(), thorough=True)
+    unreadable += [f"{error.what}; the one before it is told" for error in damaged]
     return newest[1] if newest else None
 
 
@@ -118,9 +120,9 @@ class _Table:
         self._folder = folder
         start: dict[str, Any] = msgspec.json.decode(folder.start.read_bytes())
         settings = TrainingSettings.model_validate_json(start["settings"])
-        manifest = _newest_manifest(folder)
-        self._trained_members = settings.trained_members
         self.unreadable: list[str] = []
+        manifest = _newest_manifest(folder, self.unreadable)
+        self._trained_members = settings.trained_members
         self._credits = {row.group: row for row in read_credits(folder.credits, self.unreadable.append)}
         self._accounts: dict[str, tuple[int, Account]] = {}
         if manifest is not None:

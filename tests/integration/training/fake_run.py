@@ -32,7 +32,14 @@ from flightschool.records import (
     VersionRun,
     WeightsVersion,
 )
-from flightschool.training import GenerationStation, PoolSource, RunStart, TrainingSettings, run_supervised
+from flightschool.training import (  # numpy comes with the sums: once here, not in every start
+    GenerationStation,
+    PoolSource,
+    RunStart,
+    TrainingSettings,
+    run_supervised,
+    sums,  # noqa: F401
+)
 from flightschool.training.dispatcher import Part
 from flightschool.training.link import Launch, launcher
 from flightschool.training.messages import TrainerSpec

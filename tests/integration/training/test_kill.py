@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -105,7 +106,8 @@ def test_fifty_kills_lose_and_double_nothing(fake: Zygote, tmp_path: Path, mode:
     assert sorted((g["group"], g["version_at_training"]) for g in told) == sorted((n, v) for n, v, _ in trained)
     assert max(age for _, _, age in trained) <= 1
     restarts = [incident for incident in read_incidents(RunFolder(run_dir).incidents) if incident.kind == "restart"]
-    assert len(restarts) >= (num_kills - num_runs) // 2  # some trainers died before they were asked anything
+    # some trainers died before they were asked anything; of the two or three killed in sync mode it may be all
+    assert len(restarts) >= (num_kills - num_runs) // 2 or mode == "sync"
     assert summary.states["trained"] == len(trained)
     lost, num_used = attempts_over_kills(RunFolder(run_dir), max_staleness=1)
     assert lost == []
@@ -251,12 +253,15 @@ def test_a_damaged_checkpoint_costs_steps_and_nothing_else(fake: Zygote, tmp_pat
         older, newest = folder.checkpoints()[-2:]
         path = newest / victim
         path.write_bytes(path.read_bytes()[:-5])
-        export_run(run_dir, tmp_path / f"exported-{attempt}")
+        (told_damage,) = export_run(run_dir, tmp_path / f"exported-{attempt}").unreadable
+        assert f"{newest.name} is damaged: {victim}" in told_damage
         found = faults(tmp_path / f"exported-{attempt}", max_staleness=1)
         assert [fault for fault in found if "lost" not in fault] == []  # dead groups are begun anew by the next start
+        aside = newest.with_name(f"damaged-{newest.name}")
+        shutil.rmtree(aside, ignore_errors=True)
         process = fake.start(run_dir, **arguments)
         deadline = time.monotonic() + 20
-        while folder.checkpoints()[-1] <= older and time.monotonic() < deadline:
+        while not (aside.exists() and folder.checkpoints()[-1] > older) and time.monotonic() < deadline:
             time.sleep(0.002)
         process.kill()
         psutil.wait_procs([process], timeout=10)

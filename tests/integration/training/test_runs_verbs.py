@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,23 @@ def test_damaged_lines_are_told_and_the_rest_is_shown(told: Any, workspace: Path
     finally:
         for name, data in whole.items():
             (run_dir / name).write_bytes(data)
+
+
+def test_a_run_without_a_whole_checkpoint_is_listed_and_refused(told: Any, workspace: Path, tmp_path: Path) -> None:
+    runs = workspace / ".flightschool" / "runs"
+    broken = runs / "train-2"
+    shutil.copytree(runs / "train-1", broken)
+    try:
+        (broken / "result.json").unlink()
+        shutil.rmtree(broken / "model")
+        shutil.rmtree(broken / "checkpoints", ignore_errors=True)
+        (broken / "checkpoints" / "step-000002").mkdir(parents=True)
+        (broken / "checkpoints" / "step-000002" / "manifest.json").write_text('{"run":"fake","inc')
+        states = {run["id"]: run["state"] for run in told("runs", "list")["trainings"]}
+        assert states == {"train-1": "finished", "train-2": "damaged"}
+        for words in (("--out", str(tmp_path / "a")), ("--model", str(tmp_path / "b"))):
+            error = told("runs", "export", "train-2", *words, expected=2)["error"]
+            assert "step-000002 is damaged: manifest.json" in error["what"]
+            assert all(error.values())
+    finally:
+        shutil.rmtree(broken)
