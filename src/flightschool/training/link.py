@@ -17,6 +17,7 @@ from flightschool import errors
 from flightschool.errors import FlightschoolError, InfrastructureError
 from flightschool.training.messages import Command, Failed, Reply, Stop, decode_reply, encode
 from flightschool.training.server import Server
+from flightschool.training.watch import AwakeClock
 
 __all__ = [
     "HANG_SIGNAL",
@@ -123,7 +124,8 @@ class ProcessLink:
     Args:
         launch: starts it.
         log: file for its standard error.
-        hang_s: a question that is not answered after so many seconds ends the trainer; None: it may take for ever.
+        hang_s: a question that is not answered after so many seconds ends the trainer (not counting those in which this
+            process was stopped, or its machine slept); None: it may take for ever.
     """
 
     def __init__(self, launch: Launch, *, log: Path, hang_s: float | None = None) -> None:
@@ -147,12 +149,27 @@ class ProcessLink:
         """
         answer = asyncio.get_running_loop().run_in_executor(None, self._exchange, encode(command))
         try:
-            reply = await asyncio.wait_for(asyncio.shield(answer), self._hang_s)
+            reply = await self._in_time(answer)
         except TimeoutError:
             raise await self._hung(type(command).__name__.lower(), answer) from None
         except (EOFError, OSError) as error:
             raise await self._death() from error
         return _raise_failure(decode_reply(reply), str(self._log))
+
+    async def _in_time(self, answer: asyncio.Future[bytes]) -> bytes:
+        """The answer; the time in which this process itself was stopped is not the trainer's.
+
+        Raises:
+            TimeoutError: it does not come.
+        """
+        if self._hang_s is None:
+            return await answer
+        clock, waited_s = AwakeClock(self._hang_s), 0.0
+        while waited_s <= self._hang_s:
+            if (await asyncio.wait({answer}, timeout=clock.beat_s))[0]:
+                return answer.result()
+            waited_s += clock.lap()
+        raise TimeoutError
 
     def _exchange(self, data: bytes) -> bytes:
         self._connection.send_bytes(data)

@@ -20,29 +20,46 @@ from types import FrameType, TracebackType
 
 from flightschool.training.incidents import Incidents
 
-__all__ = ["LoopWatch"]
+__all__ = ["AwakeClock", "LoopWatch"]
 
 _LONGEST_BEAT_S = 1.0
+
+
+class AwakeClock:
+    """Seconds in which whoever looks at it every ``beat_s`` was awake: a longer gap counts as two beats.
+
+    Args:
+        limit_s: seconds that are to be measured; a quarter of them, at most one second, is a beat.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self.beat_s = min(_LONGEST_BEAT_S, limit_s / 4.0)
+        """Seconds after which to look again."""
+        self._seen = time.monotonic()
+
+    def lap(self) -> float:
+        """Seconds awake since the last look."""
+        before, self._seen = self._seen, time.monotonic()
+        return min(self._seen - before, 2.0 * self.beat_s)
 
 
 class LoopWatch:
     """Watches the running event loop; an asynchronous context manager.
 
     Args:
-        limit_s: seconds without a beat after which the loop counts as standing still.
+        limit_s: seconds without a beat, the watcher being awake, after which the loop counts as standing still.
         log: file for the stacks.
         incidents: are told, once for each time.
     """
 
     def __init__(self, limit_s: float, log: Path, incidents: Incidents) -> None:
         self._limit_s, self._log, self._incidents = limit_s, log, incidents
-        self._beat_s = min(_LONGEST_BEAT_S, limit_s / 4.0)
-        self._last = time.monotonic()
+        self._beat_s = AwakeClock(limit_s).beat_s
+        self._num_beats = 0
         self._over = threading.Event()
 
     async def __aenter__(self) -> LoopWatch:
         self._thread_id = threading.get_ident()
-        self._last = time.monotonic()
         self._heart = asyncio.create_task(self._beat(), name="heart")
         self._thread = threading.Thread(target=self._listen, name="loop-watch", daemon=True)
         self._thread.start()
@@ -59,15 +76,19 @@ class LoopWatch:
 
     async def _beat(self) -> None:
         while True:
-            self._last = time.monotonic()
+            self._num_beats += 1
             await asyncio.sleep(self._beat_s)
 
     def _listen(self) -> None:
-        told = 0.0
-        while not self._over.wait(self._beat_s):
-            last = self._last
-            if time.monotonic() - last > self._limit_s and told != last:
-                told = last
+        clock, heard, silent_s, told = AwakeClock(self._limit_s), -1, 0.0, False
+        while not self._over.wait(clock.beat_s):
+            lap_s = clock.lap()
+            if self._num_beats != heard:
+                heard, silent_s, told = self._num_beats, 0.0, False
+                continue
+            silent_s += lap_s
+            if silent_s > self._limit_s and not told:
+                told = True
                 self._tell()
 
     def _tell(self) -> None:

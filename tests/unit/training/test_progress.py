@@ -177,5 +177,3 @@ def test_steps_that_were_skipped_and_lines_that_were_cut_are_read(tmp_path: Path
     assert [row.step for row in read_steps(path)] == [1]
     assert not read_steps(path)[0].skipped
     assert read_metrics(tmp_path / "none") == []
-    MetricsFile(path).write(rows[0])  # the run goes on: nothing is glued to the half line
-    assert [row.step for row in read_metrics(path)] == [1, 1, 1]
