@@ -85,6 +85,7 @@ class Dispatcher:
         self._settings = settings
         self._incarnation = recovery.incarnation
         self._readmit = deque(recovery.readmit)
+        queue.num_owed = len(self._readmit)
         self._next_ordinal = recovery.next_ordinal
         self._members = {ordinal: {a.index: a for a in kept} for ordinal, kept in recovery.kept.items()}
         """Ordinal → place → attempt of a group that is not finished yet."""
@@ -137,6 +138,7 @@ class Dispatcher:
         temperature = self.temperature
         if self._readmit:
             old = self._readmit.popleft()
+            self._queue.num_owed = len(self._readmit)
             ordinal, task = old.ordinal, old.task
             if ordinal in self._members:
                 temperature = old.temperature  # members are compared with one another

@@ -14,8 +14,9 @@ Stations, and who wakes whom::
   right after the step that made it; the engine takes it between two decode steps, so running groups go on under it.
 
 Who ends first. In health: the coordinator, when the steps are done, the source is dry, the time is over or no group
-carries a gradient any more; then workers are cancelled (their groups stay admitted in the journal, unfinished), the
-model is exported, the result is written, and the trainer is told to stop. In a crash of the trainer: the pending
+carries a gradient any more; then workers are cancelled (after the last step and with a dry source none is left; else
+their groups stay admitted in the journal, unfinished), the model is exported, the result is written, and the trainer is
+told to stop. In a crash of the trainer: the pending
 question raises, workers are cancelled, the error names the process and its log. In a crash of a worker: it
 tries again; when it gives up, the coordinator raises its error at the next turn. If this process is killed, the
 trainer notices and ends itself. All of these leave a folder from which the run goes on (see ``journal``): by itself
@@ -91,7 +92,7 @@ class TrainResult(Record, frozen=True, kw_only=True):
     num_zero_advantage: int
     """Of those consumed in the last incarnation: groups without a gradient."""
     num_unfinished: int
-    """Groups that ran or waited when the run ended."""
+    """Groups that ran or waited when the run ended: 0 unless the time was over or no group carried a gradient."""
     max_staleness: int
     length_bias: float
     wall_s: float

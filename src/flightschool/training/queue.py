@@ -14,6 +14,9 @@ favoured, and nothing older than ``S`` trains. The price is that steps can be la
 itself is ``staleness.HoldRule``, the object that ``bench staleness`` simulates; here are the accounts that it decides
 on.
 
+The run ends as it went. Near the end no more groups are admitted than the steps to come have room for, and the last
+step is held until all that was admitted is finished and accumulated: to cancel what runs would cancel the long groups.
+
 Everything finite: at most ``max_inflight_groups`` run or wait. A group that waits counts as one that runs, since both
 become older with every step: a generator that is ahead of its trainer pauses instead of making its samples stale.
 """
@@ -56,6 +59,8 @@ class SampleQueue:
         """Ordinal of each running group → version it was admitted under."""
         self.expected: dict[int, int] = {}
         """Ordinal of each group that will go on with attempts it has → version of the oldest token of them."""
+        self.num_owed = 0
+        """Groups that an earlier start of the run admitted and did not finish, and that are not begun again yet."""
         self.waiting: list[Waiting] = []
         self.num_gradient = 0
         """Groups accumulated for the coming step."""
@@ -72,8 +77,16 @@ class SampleQueue:
         """How many groups may be admitted now."""
         if self._settings.mode == "sync":
             idle = not (self.running or self.waiting or self.consuming)
-            return max(0, self._num_missing()) if idle else 0
-        return self._rule.num_to_admit(self._accounts())
+            return max(0, self._num_missing(), self.num_owed if self._is_last() else 0) if idle else 0
+        return min(self._rule.num_to_admit(self._accounts()), self._room())
+
+    def _room(self) -> int:
+        """Groups that the steps to come have room for; what was admitted once always has."""
+        later = (self._settings.num_steps - self.version - 1) * self._settings.groups_per_step
+        return max(max(0, self._num_missing()) + later - len(self.running) - len(self.waiting), self.num_owed)
+
+    def _is_last(self) -> bool:
+        return self.version + 1 >= self._settings.num_steps
 
     def expect(self, ordinal: int, version: int) -> None:
         """A group that has attempts of this ``version`` will be admitted: until then no step may make them too old."""
@@ -100,8 +113,10 @@ class SampleQueue:
         return first
 
     def step_due(self) -> bool:
-        """Whether the trainer should step: enough groups are accumulated and no other would become too old."""
+        """Whether the trainer should step: enough groups are accumulated and no other grows too old or is lost."""
         if self.num_gradient == 0 or self._num_missing() > 0:
+            return False
+        if self._is_last() and (self.running or self.waiting or self.num_owed):
             return False
         if self._settings.mode == "sync":
             return not (self.running or self.waiting)

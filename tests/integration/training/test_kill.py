@@ -115,6 +115,27 @@ def test_fifty_kills_lose_and_double_nothing(fake: Zygote, tmp_path: Path, mode:
     assert not list(run_dir.glob("checkpoints/.*"))
 
 
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_every_admitted_group_trains_before_the_last_step_ends(fake: Zygote, tmp_path: Path, mode: str) -> None:
+    """To cancel what runs when the steps are done would favour short groups; after kills as well."""
+    for num_kills in (0, 6):
+        run_dir, exported = tmp_path / f"run-{num_kills}", tmp_path / f"exported-{num_kills}"
+        arguments = {"mode": mode, "num_tasks": 2000, "seconds": 0.004, "settings": {"num_steps": 16}}
+        chance = random.Random(num_kills)
+        for _ in range(num_kills):
+            process = fake.start(run_dir, **arguments)
+            time.sleep(chance.uniform(0.05, 0.15))
+            process.kill()
+            psutil.wait_procs([process], timeout=10)
+        outcome = fake.outcome(run_dir, fake.start(run_dir, **arguments))
+        assert outcome.get("stopped") == "steps done", outcome
+        assert outcome["length_bias"] == pytest.approx(0.0, abs=1e-12) or num_kills
+        summary = export_run(run_dir, exported)
+        assert not {"unfinished", "waiting"} & set(summary.states)
+        num_admitted = len({group["ordinal"] for group in rows(exported / "groups.jsonl")})
+        assert faults(exported, max_staleness=1, num_tasks=num_admitted) == []
+
+
 @pytest.mark.long
 def test_five_kills_of_a_real_model(tiny: Zygote, tmp_path: Path, tiny_folder: Path) -> None:
     run_dir = tmp_path / "run"

@@ -16,7 +16,7 @@ MakeSpans = Callable[..., object]
 
 
 def queue(**fields: object) -> SampleQueue:
-    base = {"groups_per_step": 2, "max_inflight_groups": 3}
+    base = {"groups_per_step": 2, "max_inflight_groups": 3, "num_steps": 1000}
     return SampleQueue(TrainingSettings.model_validate(base | fields), version=0)
 
 
@@ -105,20 +105,64 @@ def test_flat_groups_may_fill_a_step_but_not_make_one() -> None:
     assert accounts.step_due()
 
 
+def test_the_last_step_waits_for_all_that_was_admitted(make_group: MakeGroup, make_spans: MakeSpans) -> None:
+    accounts = queue(num_steps=2)
+    assert accounts.num_to_admit() == 3
+    for ordinal in range(3):
+        accounts.admit(ordinal, 0)
+    for ordinal in range(2):
+        accounts.offer(ordinal, group(make_group, make_spans, 0))
+        accounts.take()
+        accounts.num_gradient += 1
+    assert accounts.num_to_admit() == 1  # two steps of two have room for four
+    assert accounts.step_due()
+    accounts.stepped(1)
+    assert accounts.num_to_admit() == 1  # one runs, and the last step takes two
+    accounts.admit(3, 1)
+    accounts.admit(4, 1)
+    for ordinal in (3, 4):
+        accounts.offer(ordinal, group(make_group, make_spans, 1))
+        accounts.take()
+        accounts.num_gradient += 1
+    assert not accounts.step_due()  # the slowest still runs
+    assert accounts.num_to_admit() == 0
+    accounts.offer(2, group(make_group, make_spans, 0))
+    assert not accounts.step_due()
+    accounts.take()
+    accounts.num_gradient += 1
+    assert accounts.step_due()
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_the_last_step_waits_for_what_an_earlier_start_admitted(
+    make_group: MakeGroup, make_spans: MakeSpans, mode: str
+) -> None:
+    accounts = queue(num_steps=1, mode=mode)
+    accounts.num_gradient, accounts.num_owed = 2, 1
+    assert not accounts.step_due()
+    assert accounts.num_to_admit() == 1
+    accounts.admit(0, 0)
+    accounts.num_owed = 0
+    assert not accounts.step_due()
+    accounts.offer(0, group(make_group, make_spans, 0))
+    accounts.take()
+    assert accounts.step_due()
+
+
 @pytest.mark.parametrize("bound", [1, 2, 4])
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(durations=st.lists(st.floats(0.1, 30.0), min_size=30, max_size=60))
+@given(num_steps=st.sampled_from([3, 8, 1000]), durations=st.lists(st.floats(0.1, 30.0), min_size=30, max_size=60))
 def test_no_schedule_trains_anything_too_old_and_none_gets_stuck(
-    make_group: MakeGroup, make_spans: MakeSpans, bound: int, durations: list[float]
+    make_group: MakeGroup, make_spans: MakeSpans, bound: int, num_steps: int, durations: list[float]
 ) -> None:
     """Groups of any durations end in simulated time; the trainer consumes and steps whenever it may."""
-    accounts = queue(max_staleness=bound)
+    accounts = queue(max_staleness=bound, num_steps=num_steps)
     pending: list[tuple[float, int, int]] = []
     admitted = consumed = steps = 0
     ages: list[int] = []
     in_step: list[int] = []
     now = 0.0
-    while consumed < len(durations):
+    while consumed < len(durations) and accounts.version < num_steps:
         for _ in range(accounts.num_to_admit()):
             if admitted < len(durations):
                 accounts.admit(admitted, accounts.version)
@@ -138,3 +182,5 @@ def test_no_schedule_trains_anything_too_old_and_none_gets_stuck(
             accounts.offer(ordinal, group(make_group, make_spans, version))
     assert max(ages, default=0) <= bound
     assert len(accounts.waiting) + len(accounts.running) <= 3
+    if accounts.version == num_steps:
+        assert consumed == admitted  # nothing is cancelled
