@@ -141,16 +141,6 @@ def test_a_reward_that_is_no_number_is_named(tiny_folder: Path, tmp_path: Path) 
     assert caught.value.where.startswith("g00000")
 
 
-def test_shuffled_rewards_teach_nothing(tiny_folder: Path, tmp_path: Path) -> None:
-    _, rows = run(
-        tmp_path / "run",
-        tiny_folder,
-        {"num_steps": 12, "mode": "sync", "separate_process": False, "shuffle_rewards": True, "learning_rate": 1e-3},
-    )
-    first, last = (sum(row.reward_outcome for row in part) / 4 for part in (rows[:4], rows[-4:]))
-    assert abs(last - first) < 0.15
-
-
 def test_the_temperature_rises_with_success_and_the_trainer_scores_under_the_same(
     tiny_folder: Path, tmp_path: Path
 ) -> None:
