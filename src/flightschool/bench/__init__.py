@@ -9,11 +9,11 @@ from flightschool.bench.sandbox import SandboxBench, bench_sandbox
 from flightschool.bench.sandbox_leaks import Leftovers, count_leftovers, fly_and_count
 from flightschool.bench.staleness import RuleFigures, StalenessBench, StalenessRow, bench_staleness
 from flightschool.bench.targets import Target, all_met
-from flightschool.bench.training import PARTS, TrainingBench, bench_training
+from flightschool.bench.training import DEFAULT_PARTS, TrainingBench, bench_training
 from flightschool.bench.watching import Watched, watch
 
 __all__ = [
-    "PARTS",
+    "DEFAULT_PARTS",
     "EpisodesBench",
     "EvaluationBench",
     "FittedPolicy",

@@ -29,7 +29,9 @@ def training(
     peer: bool = typer.Option(True, "--peer/--no-peer", help="Install TRL apart and measure it in the same run."),
     steps: int | None = typer.Option(None, "--steps", min=1, help="Measured steps of each flight beside TRL."),
     repeats: int | None = typer.Option(None, "--repeats", min=1, help="Flights of each side."),
-    parts: str = typer.Option("all", "--parts", help="Some of kernels,overlap,tokens,multi,wall."),
+    parts: str = typer.Option(
+        "all", "--parts", help="Some of kernels,overlap,tokens,multi,wall,kills; all is all but kills."
+    ),
     model: str | None = typer.Option(None, "--model", help="Folder or name; smollm2-135m by default."),
 ) -> None:
     """The trainer on two cores: tokens and wall time beside TRL's GRPOTrainer, shares of what the machine can do.
@@ -39,11 +41,11 @@ def training(
 
     Targets: trl_ratio_tokens at least 4, trl_ratio_multi 6, trl_ratio_wall 8, multi_share_of_bound,
     generation_share_of_limit and training_share_of_peak .6, async_share_of_bound .95 at equal final reward, no token
-    older than the bound.
+    older than the bound. With --parts kills (50 kills -9 of stations, some ten minutes): no fault of the lineage.
     """
-    from flightschool.bench import PARTS, bench_training
+    from flightschool.bench import DEFAULT_PARTS, bench_training
 
-    chosen = PARTS if parts == "all" else tuple(parts.split(","))
+    chosen = DEFAULT_PARTS if parts == "all" else tuple(parts.split(","))
     measured = bench_training(
         quick=quick,
         peer=peer,
@@ -88,12 +90,16 @@ def _tell(measured: TrainingBench) -> None:
         "staleness_bound",
         "max_trained_staleness",
         "ess",
+        "num_kills",
+        "lineage_faults",
+        "attempts_lost",
+        "killed_groups_trained",
     )
     limits = {target.name: target for target in measured.targets}
     rows = []
     for name in names:
         value, target = getattr(measured, name), limits.get(name)
-        shown = "not measured" if value is None else str(value) if isinstance(value, bool) else f"{value:.3f}"
+        shown = "not measured" if value is None else str(value) if isinstance(value, int) else f"{value:.3f}"
         if name.startswith("trl_ratio_wall") and measured.trl_ratio_wall_is_lower_bound:
             shown = f"at least {shown}"
         held = "" if target is None else f"{target.relation} {target.limit:g}"

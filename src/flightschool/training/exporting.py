@@ -11,10 +11,11 @@
 * ``version_at_training``: the trainer's version just before the step that consumed it. ``order``: place in the order of
   consumption. Both null where it was not consumed.
 
-``spans.jsonl`` has a line for every span of every attempt of a finished group: ``group``, ``attempt``, ``outcome``,
-``reward``, ``span``, ``parent``, ``kind``, ``turn``, ``tokens``, ``temperature``; ``mask`` (1 where a token got a
-gradient in the durable lineage); ``logprobs`` and ``versions``, one a token on completions; ``advantage`` and
-``version_at_training``, null where nothing trained. Staleness of a token is ``version_at_training`` − its version.
+``spans.jsonl`` has a line for every span of every attempt of a finished group: ``group``, ``attempt``, ``member`` (its
+place in the group), ``outcome``, ``reward``, ``span``, ``parent``, ``kind``, ``turn``, ``tokens``, ``temperature``;
+``mask`` (1 where a token got a gradient in the durable lineage); ``logprobs`` and ``versions``, one a token on
+completions; ``advantage`` and ``version_at_training``, null where nothing trained. Staleness of a token is
+``version_at_training`` − its version.
 
 The files are made of the journal, the newest manifest and the credits that were written when groups were consumed, so
 they tell what a resumed run would go on from.
@@ -202,6 +203,7 @@ def _span_row(group: EpisodeGroup, attempt: Attempt, span: TokenSpan) -> dict[st
     return {
         "group": group.id,
         "attempt": attempt.id,
+        "member": attempt.index,
         "outcome": str(attempt.outcome),
         "reward": None if attempt.reward is None else attempt.reward.total,
         "span": span.id,

@@ -36,6 +36,10 @@ PROMISED = [
     "staleness_bound",
     "max_trained_staleness",
     "ess",
+    "num_kills",
+    "lineage_faults",
+    "attempts_lost",
+    "killed_groups_trained",
 ]
 
 
@@ -86,6 +90,17 @@ def test_overlapping_keeps_the_bound_and_drops_nothing() -> None:
         "expired_token_share",
         "max_trained_staleness",
     }
+
+
+def test_killed_runs_lose_and_double_nothing() -> None:
+    found = bench_training(parts=("kills",), peer=False, plan=Plan(num_kills=3))  # no model is fetched for it
+    assert found.kills is not None
+    assert found.kills.faults == ()
+    assert (found.num_kills, found.lineage_faults, found.attempts_lost) == (3, 0, 0)
+    assert found.killed_groups_trained is not None
+    assert found.killed_groups_trained > 0
+    assert found.kills.num_groups_consumed >= 24 * 2 * found.kills.num_runs
+    assert found.met
 
 
 def test_a_peer_that_cannot_be_installed_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,17 +11,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import psutil
 import pytest
-from tests.integration.training.lineage import faults, rows
 from tests.integration.training.zygote import Zygote, child
 
-from flightschool.training import TrainResult
+from flightschool.training.checking import attempts_over_kills, faults, read_rows
 from flightschool.training.exporting import export_run
 from flightschool.training.folders import RunFolder, shared_path
 from flightschool.training.incidents import read_incidents
-from flightschool.training.journal import Ended, Finished, Opened, read_journal
 from flightschool.training.model_export import export_model
 
 pytestmark = pytest.mark.integration
@@ -69,28 +66,6 @@ def run_with_kills(
     return killed["run"]
 
 
-def attempts_over_kills(folder: RunFolder, max_staleness: int) -> tuple[list[str], int]:
-    """Ended attempts that a later start of the run could have used and did not, and how many were used."""
-    entries = list(read_journal(folder.journal))
-    lineage = dict(msgspec.json.decode(folder.result.read_bytes(), type=TrainResult).manifest.lineage)
-    begins = {e.incarnation: e.step for e in entries if isinstance(e, Opened)}
-    finished = {e.ordinal: e for e in entries if isinstance(e, Finished)}
-    lost, num_used = [], 0
-    for entry in entries:
-        if not isinstance(entry, Ended) or finished[entry.ordinal].incarnation == entry.incarnation:
-            continue
-        again = finished[entry.ordinal]
-        versions = [run.step for span in entry.attempt.spans for run in span.versions]
-        durable = max(versions) <= lineage.get(entry.incarnation, begins[entry.incarnation])
-        young = begins[again.incarnation] - min(versions) <= max_staleness
-        used = entry.attempt.id in {member.id for member in again.group.members}
-        num_used += used
-        others = {member.index: member.id for member in again.group.members}
-        if durable and young and not used and others[entry.attempt.index].split(":")[0] == again.group.id:
-            lost.append(entry.attempt.id)  # made again although it was there
-    return lost, num_used
-
-
 @pytest.mark.parametrize(("mode", "seed"), [("async", 1), ("sync", 2)])
 def test_fifty_kills_lose_and_double_nothing(fake: Zygote, tmp_path: Path, mode: str, seed: int) -> None:
     run_dir, num_tasks = tmp_path / "run", 150
@@ -102,14 +77,14 @@ def test_fifty_kills_lose_and_double_nothing(fake: Zygote, tmp_path: Path, mode:
     assert faults(tmp_path / "exported", max_staleness=1, num_tasks=num_tasks) == []
     # what the trainer holds as its weights says the same as the export, which was made without it
     trained = json.loads((RunFolder(run_dir).model / "weights.json").read_text())
-    told = [g for g in rows(tmp_path / "exported" / "groups.jsonl") if g["state"] == "trained"]
+    told = [g for g in read_rows(tmp_path / "exported" / "groups.jsonl") if g["state"] == "trained"]
     assert sorted((g["group"], g["version_at_training"]) for g in told) == sorted((n, v) for n, v, _ in trained)
     assert max(age for _, _, age in trained) <= 1
     restarts = [incident for incident in read_incidents(RunFolder(run_dir).incidents) if incident.kind == "restart"]
     # some trainers died before they were asked anything; of the two or three killed in sync mode it may be all
     assert len(restarts) >= (num_kills - num_runs) // 2 or mode == "sync"
     assert summary.states["trained"] == len(trained)
-    lost, num_used = attempts_over_kills(RunFolder(run_dir), max_staleness=1)
+    lost, num_used = attempts_over_kills(run_dir, max_staleness=1)
     assert lost == []
     assert num_used > 0 or mode == "sync"  # few kills there meet a group half-way
     assert not list(run_dir.glob("checkpoints/.*"))
@@ -132,7 +107,7 @@ def test_every_admitted_group_trains_before_the_last_step_ends(fake: Zygote, tmp
         assert outcome["length_bias"] == pytest.approx(0.0, abs=1e-12) or num_kills
         summary = export_run(run_dir, exported)
         assert not {"unfinished", "waiting"} & set(summary.states)
-        num_admitted = len({group["ordinal"] for group in rows(exported / "groups.jsonl")})
+        num_admitted = len({group["ordinal"] for group in read_rows(exported / "groups.jsonl")})
         assert faults(exported, max_staleness=1, num_tasks=num_admitted) == []
 
 
@@ -160,12 +135,12 @@ def test_the_check_sees_what_is_wrong(fake: Zygote, tmp_path: Path) -> None:
     assert outcome["length_bias"] == 0.0
     export_run(run_dir, tmp_path / "exported")
     files = {name: tmp_path / "exported" / f"{name}.jsonl" for name in ("groups", "spans")}
-    groups, spans = (rows(file) for file in files.values())
+    groups, spans = (read_rows(file) for file in files.values())
 
     def found(groups: list[dict[str, object]], spans: list[dict[str, object]], **more: int) -> str:
         for file, table in zip(files.values(), (groups, spans), strict=True):
             file.write_text("".join(json.dumps(row) + "\n" for row in table))
-        return "; ".join(faults(tmp_path / "exported", max_staleness=1, num_tasks=12, **more))
+        return "; ".join(fault.what for fault in faults(tmp_path / "exported", max_staleness=1, num_tasks=12, **more))
 
     assert found(groups, spans) == ""
     trained = next(g for g in groups if g["state"] == "trained")
@@ -174,6 +149,8 @@ def test_the_check_sees_what_is_wrong(fake: Zygote, tmp_path: Path) -> None:
     assert "consumed 2 times" in found([*groups, twin], spans)
     old = [{**s, "version_at_training": 9} if s["group"] == trained["group"] else s for s in spans]
     assert "ages" in found(groups, old)
+    again = [{**s, "attempt": "another"} for s in spans if s["group"] == trained["group"]]
+    assert "trained 2 times" in found(groups, [*spans, *again])
     cut = [{**s, "mask": s["mask"][1:]} for s in spans]
     assert "mask of another length" in found(groups, cut)
 
@@ -197,11 +174,11 @@ def test_a_straggler_and_a_broken_world_do_not_stop_the_step(fake: Zygote, tmp_p
         assert kind in {incident.kind for incident in read_incidents(RunFolder(run_dir).incidents)}
         export_run(run_dir, tmp_path / f"{fault}-exported")
         assert faults(tmp_path / f"{fault}-exported", max_staleness=1, num_tasks=12) == []
-    last = {g["task"]: g for g in rows(tmp_path / "straggler-exported" / "groups.jsonl")}
+    last = {g["task"]: g for g in read_rows(tmp_path / "straggler-exported" / "groups.jsonl")}
     assert last["t7"]["state"] == "too_few"  # given up, and counted
     assert {g["state"] for g in last.values()} <= {"trained", "zero_advantage", "too_few"}
     (ninth,) = (g for g in last.values() if g["ordinal"] == 9)
-    spans = rows(tmp_path / "straggler-exported" / "spans.jsonl")
+    spans = read_rows(tmp_path / "straggler-exported" / "spans.jsonl")
     members = {s["attempt"] for s in spans if s["group"] == ninth["group"]}
     assert members == {"g000009:0", "g000009:1"}  # of the first try: what had ended trains without the straggler
 

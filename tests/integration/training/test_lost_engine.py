@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from tests.integration.training.bandit import BanditRunner
-from tests.integration.training.lineage import faults, rows
 
 from flightschool.engines import TorchEngine
 from flightschool.records import EpisodeGroup, Task
 from flightschool.rollouts import EnginePolicy, Policy
 from flightschool.training import PoolSource, TrainingSettings, train
+from flightschool.training.checking import faults, read_rows
 from flightschool.training.exporting import export_run
 from flightschool.training.folders import RunFolder
 from flightschool.training.incidents import read_incidents
@@ -69,6 +69,6 @@ def test_an_engine_that_dies_is_replaced(tiny_folder: Path, tmp_path: Path) -> N
     export_run(run_dir, tmp_path / "exported")
     assert faults(tmp_path / "exported", max_staleness=1) == []
     versions = {
-        v for span in rows(tmp_path / "exported" / "spans.jsonl") if any(span["mask"]) for v in span["versions"]
+        v for span in read_rows(tmp_path / "exported" / "spans.jsonl") if any(span["mask"]) for v in span["versions"]
     }
     assert max(versions) >= 6  # the engine that took over was fed as the first one was

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.training.lineage import faults
 from tests.integration.training.zygote import Zygote
 
 from flightschool.cli import main
+from flightschool.training.checking import faults
 
 pytestmark = pytest.mark.integration
 

@@ -9,13 +9,13 @@ import psutil
 import pytest
 import torch
 from tests.integration.training.bandit import BanditRunner
-from tests.integration.training.lineage import faults
 from tests.unit.training.test_trainer import random_group
 
 from flightschool.engines import load_model
 from flightschool.errors import TokenContractError
 from flightschool.records import Task, WeightsVersion
 from flightschool.training import PoolSource, train
+from flightschool.training.checking import faults
 from flightschool.training.exporting import export_run
 from flightschool.training.folders import RunFolder
 from flightschool.training.incidents import read_incidents

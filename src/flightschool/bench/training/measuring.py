@@ -13,6 +13,7 @@ import msgspec
 from flightschool.bench.targets import Target, all_met, at_least, at_most
 from flightschool.bench.training.duel import Duel, Race, duel, race
 from flightschool.bench.training.kernels import Kernels
+from flightschool.bench.training.kills import Kills, fly_with_kills
 from flightschool.bench.training.limits import bound_tokens_per_s
 from flightschool.bench.training.orders import Kind
 from flightschool.bench.training.overlap import LEAST_GROUPS, Flown, Mode, Overlap, draw_together
@@ -21,9 +22,11 @@ from flightschool.bench.training.workload import make_workload
 from flightschool.errors import FlightschoolError, InputError
 from flightschool.records import Record
 
-__all__ = ["PARTS", "Plan", "TrainingBench", "bench_training"]
+__all__ = ["DEFAULT_PARTS", "PARTS", "Plan", "TrainingBench", "bench_training"]
 
-PARTS = ("kernels", "overlap", "tokens", "multi", "wall")
+PARTS = ("kernels", "overlap", "tokens", "multi", "wall", "kills")
+DEFAULT_PARTS = PARTS[:-1]
+"""Without those that are measured only where they are named: fifty starts of a run take minutes."""
 _KEYS = {
     "kernels": ("generation_share_of_limit", "training_share_of_peak"),
     "overlap": (
@@ -42,6 +45,7 @@ _KEYS = {
     "tokens": ("trl_ratio_tokens", "trl_ratio_tokens_async"),
     "multi": ("trl_ratio_multi", "trl_ratio_multi_async", "multi_share_of_bound"),
     "wall": ("trl_ratio_wall", "trl_ratio_wall_async"),
+    "kills": ("num_kills", "lineage_faults", "attempts_lost", "killed_groups_trained"),
 }
 _TINY_RATE = 1e-9
 _GOAL = 0.9
@@ -63,9 +67,12 @@ class Plan(Record, frozen=True, kw_only=True):
     race_most_ratio: float = 10.0
     race_most_s: float = 3600.0
     overlap_steps: int = 61
+    num_kills: int = 50
 
 
-QUICK = Plan(groups_per_step=1, multi_groups=1, measured_steps=1, repeats=1, with_async=False, overlap_steps=24)
+QUICK = Plan(
+    groups_per_step=1, multi_groups=1, measured_steps=1, repeats=1, with_async=False, overlap_steps=24, num_kills=5
+)
 _NOT_QUICK = frozenset({"wall"})
 """Left out by ``quick``: the peer alone would take longer than all the rest."""
 FULL = Plan()
@@ -104,6 +111,13 @@ class TrainingBench(Record, frozen=True, kw_only=True):
     staleness_bound: int | None = None
     max_trained_staleness: int | None = None
     ess: float | None = None
+    num_kills: int | None = None
+    """By which stations of runs were ended, at random moments."""
+    lineage_faults: int | None = None
+    """Places lost or doubled, tokens over the bound and contradictions in the exports of those runs."""
+    attempts_lost: int | None = None
+    """Attempts that had ended and could have trained, and were made again."""
+    killed_groups_trained: int | None = None
     reasons: dict[str, str] = msgspec.field(default_factory=dict)
     """Key → why it is null."""
     others: dict[str, float] = msgspec.field(default_factory=dict)
@@ -117,6 +131,7 @@ class TrainingBench(Record, frozen=True, kw_only=True):
     multi: Duel | None = None
     multi_bound_tokens_per_s: float | None = None
     wall: tuple[Race, ...] = ()
+    kills: Kills | None = None
     targets: tuple[Target, ...] = ()
     met: bool = False
     """Whether a target was measured, every one that was is met, and nothing failed that was asked for."""
@@ -125,11 +140,18 @@ class TrainingBench(Record, frozen=True, kw_only=True):
 class _Bench:
     """Parts in their order; each returns fields of the record."""
 
-    def __init__(self, plan: Plan, model: Path, scratch: Path, tell: Callable[[str], None]) -> None:
-        self.plan, self.model, self.scratch, self.tell = plan, model, scratch, tell
+    def __init__(self, plan: Plan, model: Path | None, scratch: Path, tell: Callable[[str], None]) -> None:
+        self.plan, self.scratch, self.tell = plan, scratch, tell
+        self._model = model
         self.python: Path | None = None
         self.fields: dict[str, object] = {}
         self.others: dict[str, float] = {}
+
+    @property
+    def model(self) -> Path:
+        """Fetched only where a part asks for it."""
+        self._model = self._model or _default_model()
+        return self._model
 
     def kernels(self) -> None:
         """Generation and training pass beside the limits of the machine."""
@@ -200,6 +222,18 @@ class _Bench:
             "trl_ratio_wall_is_lower_bound": any(found.is_lower_bound for found in races),
         }
 
+    def kills(self) -> None:
+        """Stations ended by kill -9 at random moments, and what the lineage shows of it."""
+        with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
+            found = fly_with_kills(self.plan.num_kills, Path(folder), tell=self.tell)
+        self.fields |= {
+            "kills": found,
+            "num_kills": found.num_kills,
+            "lineage_faults": found.lost + found.doubled + found.over_bound + found.malformed,
+            "attempts_lost": found.attempts_lost,
+            "killed_groups_trained": found.num_groups_trained,
+        }
+
     def _race(self, seed: int) -> Race:
         plan = self.plan
         work, _ = make_workload(
@@ -243,7 +277,7 @@ def bench_training(
     peer: bool = True,
     steps: int | None = None,
     repeats: int | None = None,
-    parts: Collection[str] = PARTS,
+    parts: Collection[str] = DEFAULT_PARTS,
     model: Path | None = None,
     plan: Plan | None = None,
     scratch: Path | None = None,
@@ -256,7 +290,7 @@ def bench_training(
         peer: whether TRL is installed and measured.
         steps: measured optimizer steps of a flight beside TRL, instead of the plan's.
         repeats: of those flights, instead of the plan's.
-        parts: which; all by default.
+        parts: which; all but ``kills`` by default.
         model: folder of a Llama of the ChatML format; SmolLM2-135M by default.
         plan: sizes instead of those of ``quick``.
         scratch: folder for runs; a temporary one by default.
@@ -277,7 +311,7 @@ def bench_training(
     if quick:
         asked |= {part: asked[part] or "left out: --quick" for part in _NOT_QUICK}
     with tempfile.TemporaryDirectory(prefix="flightschool-training-", dir=scratch) as folder:
-        bench = _Bench(chosen, model or _default_model(), Path(folder), tell)
+        bench = _Bench(chosen, model, Path(folder), tell)
         reasons, failed = _fly(bench, asked, peer=peer)
     targets = _targets(bench.fields)
     measured = {**bench.fields, "reasons": reasons, "others": bench.others, "quick": quick}
@@ -351,6 +385,11 @@ def _targets(found: dict[str, object]) -> tuple[Target, ...]:
         targets.append(at_most("max_trained_staleness", oldest, bound))
     if isinstance(expired := found.get("expired_token_share"), float):
         targets.append(at_most("expired_token_share", expired, 0.0))
+    targets += [
+        at_most(name, faults, 0.0)
+        for name in ("lineage_faults", "attempts_lost")
+        if isinstance(faults := found.get(name), int)
+    ]
     if isinstance(equal := found.get("equal_final_reward"), bool):
         targets.append(at_least("equal_final_reward", float(equal), 1.0))
     return tuple(targets)

@@ -1,7 +1,8 @@
 """The measuring processes of this package: each measures one thing and prints it as one JSON object.
 
-``python -m flightschool.bench.training.processes ours WORKLOAD.json FOLDER``, ``kernels MODEL THREADS`` or ``overlap
-MODE STEPS FOLDER``. Processes of their own, so that threads, memory and caches are nobody else's.
+``python -m flightschool.bench.training.processes ours WORKLOAD.json FOLDER``, ``kernels MODEL THREADS``,
+``overlap MODE STEPS FOLDER`` or ``killed FOLDER``. Processes of their own, so that threads, memory and
+caches are nobody else's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from flightschool.bench.training import kills
 from flightschool.bench.training.kernels import measure_kernels
 from flightschool.bench.training.ours import train_ours
 from flightschool.bench.training.overlap import Mode, fly
@@ -31,7 +33,11 @@ def main(words: Sequence[str]) -> Record:
             return measure_kernels(Path(model), int(threads))
         case ["overlap", mode, steps, folder]:
             return fly(msgspec.convert(mode, Mode), int(steps), Path(folder))
-    raise InputError(f"{list(words)!r}", where="processes", expected="ours, kernels or overlap", mend="see the module")
+        case ["killed", folder]:
+            return kills.fly(Path(folder))
+    raise InputError(
+        f"{list(words)!r}", where="processes", expected="ours, kernels, overlap or killed", mend="see the module"
+    )
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from flightschool.bench.training.duel import Duel
+from flightschool.bench.training.kills import Kills
 from flightschool.bench.training.limits import Limits, bound_tokens_per_s
-from flightschool.bench.training.measuring import bench_training
+from flightschool.bench.training.measuring import DEFAULT_PARTS, PARTS, bench_training
 from flightschool.bench.training.overlap import Flown, draw_together
 from flightschool.bench.training.workload import Side, StepFigures
 from flightschool.engines.catalogue import tiny_folder
@@ -139,6 +140,35 @@ def test_a_part_that_fails_leaves_its_reason_and_no_number(monkeypatch: pytest.M
     assert found.trl_ratio_wall is None
     assert "did not reach the goal" in found.reasons["trl_ratio_wall"]
     assert found.reasons["trl_ratio_tokens"] == "left out: --parts"
+    assert not found.met
+
+
+def test_kills_are_made_only_where_they_are_named() -> None:
+    assert "kills" in PARTS
+    assert "kills" not in DEFAULT_PARTS
+
+
+def test_a_fault_of_a_lineage_misses_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(num_kills: int, *_: object, **__: object) -> Kills:
+        return Kills(
+            num_kills=num_kills,
+            num_run_kills=3,
+            num_runs=1,
+            num_faults=3,
+            lost=1,
+            doubled=0,
+            over_bound=1,
+            malformed=0,
+            attempts_lost=1,
+            attempts_reused=2,
+            num_groups_trained=40,
+            num_groups_consumed=48,
+        )
+
+    monkeypatch.setattr("flightschool.bench.training.measuring.fly_with_kills", killed)
+    found = bench_training(parts=("kills",), quick=True)
+    assert (found.num_kills, found.lineage_faults, found.attempts_lost) == (5, 2, 1)
+    assert {target.name: target.met for target in found.targets} == {"lineage_faults": False, "attempts_lost": False}
     assert not found.met
 
 
