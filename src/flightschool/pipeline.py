@@ -159,6 +159,7 @@ class _School(NamedTuple):
             harness=make_harness(self.settings.harness),
             canaries=canaries,
             engine=self.settings.engine,
+            teacher=self.settings.teacher,
         )
 
 

@@ -15,6 +15,7 @@ from flightschool.cli.verb import verb
 from flightschool.errors import InputError
 
 if TYPE_CHECKING:
+    from flightschool.engines.scoring import TeacherSettings
     from flightschool.stations import JobResult, JobSettings
     from flightschool.store import Workspace
 
@@ -89,11 +90,24 @@ def rooted(settings: JobSettings, folder: Path) -> JobSettings:
         update={
             "environment": environment,
             "model": settings.model.model_copy(update={"name": path(settings.model.name)}),
+            "teacher": _rooted_teacher(settings.teacher, folder),
             "faults": settings.faults.model_copy(update=weather),
             "harness": harness,
             "engine": engine,
         }
     )
+
+
+def _rooted_teacher(teacher: TeacherSettings | None, folder: Path) -> TeacherSettings | None:
+    """A teacher's folders are always paths."""
+    if teacher is None:
+        return None
+    found: dict[str, object] = {}
+    if not teacher.is_served:
+        found["model"] = str((folder / teacher.model).resolve())
+    if teacher.tokenizer is not None:
+        found["tokenizer"] = (folder / teacher.tokenizer).resolve()
+    return teacher.model_copy(update=found)
 
 
 def _open(space: Workspace, config: Path, settings: JobSettings) -> JobRecord:

@@ -126,6 +126,7 @@ class TrainingView:
                 f"k3 {stats.k3:.1e}, clipped {stats.clip_share:.1%}, truncated {stats.tis_share:.1%}",
                 _WARN if stats.ess < 0.9 else "",
             ),
+            *self._teacher(row),
             (
                 "gradient",
                 "skipped" if row.skipped else f"{stats.grad_norm:.2f}",
@@ -148,6 +149,14 @@ class TrainingView:
                 "",
             ),
         ]
+
+    def _teacher(self, row: StepProgress) -> list[tuple[str, str, str, str, str]]:
+        """How far the policy is from its teacher; nothing where there is none."""
+        if not row.num_teacher_tokens:
+            return []
+        course = self._course(lambda r: r.teacher_kl, 0.0)
+        remark = f"reverse KL to the teacher, nats a token; {row.teacher_clip_share:.1%} of tokens at a bound"
+        return [("teacher", f"{row.teacher_kl:.3f}", course, remark, "")]
 
 
 def _bar(share: float, width: int = 20) -> str:

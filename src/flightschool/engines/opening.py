@@ -26,6 +26,7 @@ __all__ = [
     "check_server",
     "local_kind",
     "longest_context",
+    "model_sizes",
     "open_engine",
     "server_key",
 ]
@@ -95,7 +96,7 @@ def longest_context(folder: Path) -> int:
     try:
         return TransformerConfig.from_hf(table, where=str(folder / "config.json")).max_context
     except ModelFolderError:
-        return _sizes(folder)[1]
+        return model_sizes(folder)[1]
 
 
 def open_engine(
@@ -177,7 +178,7 @@ def _open_served(
     from flightschool.engines.folders import digest_folder
 
     wire = _wire(settings)
-    vocab, longest = _sizes(folder)
+    vocab, longest = model_sizes(folder)
     target = settings.publish_to or publish_to
     digest = digest_folder(folder)
     engine = ServedEngine(
@@ -187,7 +188,7 @@ def _open_served(
         run=run,
         digest=digest,
         exporter=None if target is None else FolderExporter(folder, target.resolve()),
-        key=server_key(settings),
+        key=server_key(settings.key_env, "engine"),
         timeout_s=settings.timeout_s,
     )
     return OpenedEngine(engine, ChatTokenizer.from_folder(folder), digest)
@@ -207,7 +208,7 @@ def check_server(settings: EngineSettings) -> None:
     if not settings.is_served:
         return
     wire = _wire(settings)
-    http = Http(wire.kind, wire.url, server_key(settings), min(settings.timeout_s, _CHECK_S))
+    http = Http(wire.kind, wire.url, server_key(settings.key_env, "engine"), min(settings.timeout_s, _CHECK_S))
 
     async def ask() -> None:
         try:
@@ -226,22 +227,30 @@ def check_server(settings: EngineSettings) -> None:
         ) from error
 
 
-def server_key(settings: EngineSettings) -> str:
-    """The server's key, from the environment; empty if it wants none. Raises ``ConfigError`` if it is not there."""
-    if not settings.key_env:
+def server_key(key_env: str, table: str) -> str:
+    """The key in an environment variable; empty if none is named.
+
+    Args:
+        key_env: the variable.
+        table: of the configuration, for the error.
+
+    Raises:
+        ConfigError: the variable is not set.
+    """
+    if not key_env:
         return ""
-    key = os.environ.get(settings.key_env, "").strip()
+    key = os.environ.get(key_env, "").strip()
     if not key:
         raise ConfigError(
-            f"no key in the environment variable {settings.key_env}",
-            where="engine.key_env",
+            f"no key in the environment variable {key_env}",
+            where=f"{table}.key_env",
             expected="a key in the environment; keys are read from nowhere else",
-            mend=f"export {settings.key_env}=…, or leave key_env out if the server wants no key",
+            mend=f"export {key_env}=…, or leave key_env out if the server wants no key",
         )
     return key
 
 
-def _sizes(folder: Path) -> tuple[int, int]:
+def model_sizes(folder: Path) -> tuple[int, int]:
     """Rows of the model's output and its longest sequence, as its configuration says."""
     where, table = str(folder / "config.json"), _config(folder)
     text = ConfigTable(ConfigTable(table, where).inner("text_config") or table, where)

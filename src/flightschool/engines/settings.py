@@ -11,7 +11,13 @@ from pydantic import Field, model_validator
 from flightschool.config import Settings
 from flightschool.engines.devices import DEVICE_PATTERN
 
-__all__ = ["EngineSettings"]
+__all__ = ["EngineSettings", "is_address"]
+
+
+def is_address(url: str | None) -> bool:
+    """Whether a text is the base address of a server: no user, no query."""
+    parts = urlsplit(url or "")
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc and not parts.query
 
 
 class EngineSettings(Settings):
@@ -56,8 +62,7 @@ class EngineSettings(Settings):
             if self.url is not None:
                 raise ValueError(f"no url with kind {self.kind!r}: that engine runs in this process")
             return self
-        parts = urlsplit(self.url or "")
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+        if not is_address(self.url):
             raise ValueError(f"a url with kind {self.kind!r}: http://HOST:PORT, without user or query")
         if self.device is not None:
             raise ValueError(f"no device with kind {self.kind!r}: a server computes where it was started to")

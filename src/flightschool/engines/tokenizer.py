@@ -19,6 +19,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
+from flightschool.digest import digest
 from flightschool.errors import InputError, ModelFolderError
 from flightschool.records import Record
 
@@ -122,6 +123,16 @@ class ChatTokenizer:
     def num_ids(self) -> int:
         """One more than the largest id the tokenizer can give."""
         return 1 + max(self._backend.get_vocab(with_added_tokens=True).values())
+
+    @property
+    def vocabulary_digest(self) -> str:
+        """Digest of which text each id stands for; equal digests: token ids mean the same."""
+        return digest(sorted(self._backend.get_vocab(with_added_tokens=True).items()))
+
+    @property
+    def control_texts(self) -> tuple[str, ...]:
+        """Texts of the control tokens that turns are written with, in the order of their ids."""
+        return tuple(self.control_text(token) for token in sorted(self._control_ids))
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """What can be known to fail before a job begins: told in one error, before a model is downloaded or anything is made.
 
 What needs only the configuration and this machine comes first (``check_settings``), then the model's folder and the
-server (``check_job``), then, once the tasks are known and before anything is measured, their prompts.
+server and the teacher (``check_job``), then, once the tasks are known and before anything is measured, their prompts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from flightschool.engines import ChatTokenizer
 from flightschool.engines.opening import check_server, longest_context, server_key
+from flightschool.engines.scoring import check_teacher
 from flightschool.errors import ConfigError, InputError
 from flightschool.perturbation import profile
 from flightschool.protocols import Environment
@@ -32,18 +33,25 @@ def check_settings(settings: JobSettings) -> None:
     make_harness(settings.harness)
     for key in FaultsTable.model_fields:
         _check_profile(key, getattr(settings.faults, key))
-    server_key(settings.engine)
+    server_key(settings.engine.key_env, "engine")
+    if settings.teacher is not None:
+        server_key(settings.teacher.key_env, "teacher")
 
 
 def check_job(settings: JobSettings, model: Path) -> None:
     """Raise the first thing that cannot work with this model.
 
     Raises:
-        InputError: see ``check_settings``; the model's folder is none; no server answers where one is named.
+        InputError: see ``check_settings``; the model's folder is none; no server answers where one is named; the
+            teacher has another vocabulary or too short a context.
+        InfrastructureError: the teacher's server does not answer.
+        TokenContractError: its log-probabilities are not in order.
     """
     check_settings(settings)
     preflight(settings.training, model, settings.engine)
     check_server(settings.engine)
+    if settings.teacher is not None:
+        check_teacher(settings.teacher, model, settings.training.max_context)
 
 
 def require_room(environment: Environment, model: Path, settings: JobSettings) -> None:

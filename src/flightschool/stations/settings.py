@@ -9,9 +9,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from flightschool.config import Settings
+from flightschool.engines.scoring.settings import TeacherSettings
 from flightschool.engines.settings import EngineSettings
 from flightschool.training.imitation import ImitationSettings
 from flightschool.training.settings import TrainingSettings
@@ -204,6 +205,9 @@ class JobSettings(Settings):
     imitation: ImitationSettings = ImitationSettings()
     training: TrainingSettings = TrainingSettings()
     evaluation: EvaluationTable = EvaluationTable()
+    teacher: TeacherSettings | None = Field(default=None, validate_default=True)
+    """``[teacher]``: whose word trains, with ``training.algorithm = "distill"`` or ``training.distill_weight``. Stands
+    behind the tables that it is held against."""
 
     @model_validator(mode="after")
     def _credits_turns_it_can_tell(self) -> JobSettings:
@@ -218,3 +222,19 @@ class JobSettings(Settings):
                 "reward.thinking_budget of at least 1 with training.thinking_weight: nothing else is paid for"
             )
         return self
+
+    @field_validator("teacher")
+    @classmethod
+    def _asked(cls, teacher: TeacherSettings | None, info: ValidationInfo) -> TeacherSettings | None:
+        training, engine, evaluation = (info.data.get(name) for name in ("training", "engine", "evaluation"))
+        if training is None or engine is None or evaluation is None:
+            return teacher  # one of them is wrong by itself, which is told first
+        if training.asks_teacher and teacher is None:
+            raise ValueError("a table [teacher] with training.algorithm 'distill' or training.distill_weight")
+        if teacher is not None and not training.asks_teacher:
+            raise ValueError("no table [teacher] without training.algorithm 'distill' or training.distill_weight")
+        if teacher is not None and engine.constrain_calls:
+            raise ValueError("engine.constrain_calls false with [teacher]: it cannot judge what a grammar constrained")
+        if training.algorithm == "distill" and evaluation.negative_control_steps:
+            raise ValueError("evaluation.negative_control_steps 0 with 'distill': it has no rewards to shuffle")
+        return teacher

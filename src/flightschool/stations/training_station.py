@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flightschool.audit.trajectories import facts_of
 from flightschool.digest import digest
+from flightschool.engines.scoring.settings import TeacherSettings
 from flightschool.engines.settings import EngineSettings
 from flightschool.governance import AuditLog
 from flightschool.protocols import Environment, Harness, RewardComposition
@@ -70,7 +71,8 @@ def training_settings(settings: JobSettings, *, elapsed_s: float = 0.0, still_s:
 
 def control_settings(settings: JobSettings) -> TrainingSettings:
     """The negative control: the same training, shorter, with rewards shuffled within groups."""
-    update = {"shuffle_rewards": True, "num_steps": settings.evaluation.negative_control_steps}
+    steps = settings.evaluation.negative_control_steps
+    update = {"shuffle_rewards": True, "num_steps": steps, "distill_weight": 0.0}  # a teacher's word is no reward
     return training_settings(settings).model_copy(update=update)
 
 
@@ -87,6 +89,7 @@ def fly(
     harness: Harness | None = None,
     canaries: Canaries | None = None,
     engine: EngineSettings | None = None,
+    teacher: TeacherSettings | None = None,
 ) -> TrainResult:
     """Train, or go on training; each consumed group is scanned. The run cites the audit log's head.
 
@@ -94,6 +97,7 @@ def fly(
         canaries: impossible tasks that are mixed in, watched, and give no gradient.
         harness: drives the model; the built-in one by default.
         engine: what samples; our own by default. A run goes on with the one that it began with.
+        teacher: whose word trains, where the settings ask one; kept as the engine is.
 
     Raises:
         InfrastructureError: trainer or engine died; running the same again goes on with the run.
@@ -117,6 +121,7 @@ def fly(
         note=tell.note,
         notes=notes,
         engine=engine,
+        teacher=teacher if settings.asks_teacher else None,
         log_head=AuditLog(space.store).head().digest,
     )
 

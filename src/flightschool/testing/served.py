@@ -17,11 +17,13 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
+import torch
 
 from flightschool.digest import digest
 from flightschool.engines.folders import LoadedModel, load_model
 from flightschool.engines.requests import continuation
 from flightschool.engines.torch_engine import TorchEngine
+from flightschool.engines.transformer import CausalAttention
 from flightschool.errors import FlightschoolError
 from flightschool.protocols import GenerationRequest
 from flightschool.records import WeightsVersion
@@ -39,6 +41,7 @@ class ServedFake:
         loaded: the model; its weights are replaced by those that are loaded.
         distort: changes a stream's events; an event that becomes None breaks the connection.
         labels: whether it knows labels and check sums of weights.
+        tokenizes: whether it has ``/tokenize``.
         port: where it listens; 0: the system chooses.
     """
 
@@ -48,6 +51,7 @@ class ServedFake:
         *,
         distort: Callable[[Event], Event | None] = lambda event: event,
         labels: bool = True,
+        tokenizes: bool = True,
         port: int = 0,
     ) -> None:
         self.port = port
@@ -58,7 +62,8 @@ class ServedFake:
         """Everything that was asked, with its body."""
         self.distort = distort
         self.labels = labels
-        self._model = loaded.model
+        self.tokenizes = tokenizes
+        self._model, self._tokenizer = loaded.model, loaded.tokenizer
         self._number = 0
         self._handlers: set[asyncio.Task[None]] = set()
 
@@ -117,6 +122,18 @@ class ServedFake:
     def checksums(self) -> dict[str, str]:
         """SHA-256 of each parameter."""
         return {name: digest(tensor.numpy().tobytes()) for name, tensor in self._model.state_dict().items()}
+
+    def scores(self, token_ids: list[int]) -> list[float | None]:
+        """Log-probability of each token given those before it; None for the first."""
+        tokens_N = torch.tensor(token_ids)
+        with torch.inference_mode():
+            hidden_ND = self._model(tokens_N, torch.arange(len(token_ids)), CausalAttention([len(token_ids)]))
+            log_NV = torch.log_softmax(self._model.logits(hidden_ND).float(), dim=-1)
+        return [None, *log_NV[:-1].gather(1, tokens_N[1:, None])[:, 0].tolist()]
+
+    def tokenize(self, body: Event) -> Event | int:
+        """Ids of a text in which control tokens are meant; 404 from a server that is too old to say."""
+        return {"tokens": list(self._tokenizer.encode_with_control(body["prompt"]))} if self.tokenizes else 404
 
     # ------------------------------------------------------------------ HTTP
 
@@ -204,6 +221,10 @@ class VllmFake(ServedFake):
                 return {"data": [{"id": "fake", "max_model_len": self.engine.max_context}]}
             case "POST /v1/completions" if _BAD_SALT & set(body.get("cache_salt", "")):
                 return 400
+            case "POST /v1/completions" if "prompt_logprobs" in body:
+                return self.distort(self._scored(body["prompt"])) or 500
+            case "POST /tokenize":
+                return self.tokenize(body)
             case "POST /v1/completions":
                 return self._completions(body) if body.get("stream") else await self._once(body)
             case "POST /pause" | "POST /resume":
@@ -233,6 +254,13 @@ class VllmFake(ServedFake):
                 "finish_reason": finish or None,
             }
             yield {"object": "text_completion", "choices": [choice]}
+
+    def _scored(self, prompt: list[int]) -> Event:
+        rows = [
+            None if value is None else {str(token): {"logprob": value, "rank": 1, "decoded_token": ""}}
+            for token, value in zip(prompt, self.scores(prompt), strict=True)
+        ]
+        return {"choices": [{"index": 0, "text": "", "prompt_logprobs": rows, "finish_reason": "length"}]}
 
     async def _once(self, body: Event) -> Event:
         """One likeliest token with its log-probability, in one piece."""
@@ -267,6 +295,10 @@ class SglangFake(ServedFake):
                 return {"context_length": self.engine.max_context + 6, "max_req_input_len": self.engine.max_context}
             case "GET /model_info":
                 return {"weight_version": self.label} if self.labels else {}
+            case "POST /generate" if body.get("logprob_start_len", -1) >= 0:
+                return self.distort(self._scored(body["input_ids"], body["logprob_start_len"])) or 500
+            case "POST /tokenize":
+                return self.tokenize(body)
             case "POST /generate":
                 return self._generate(body) if body.get("stream") else await self._once(body)
             case "POST /pause_generation" | "POST /continue_generation":
@@ -307,6 +339,11 @@ class SglangFake(ServedFake):
         """``ignore_eos`` switches all stop tokens off; without it the model's own end a completion as well."""
         stops = [] if params["ignore_eos"] else [*params["stop_token_ids"], *self.eos_token_ids]
         return {**params, "stop_token_ids": stops}
+
+    def _scored(self, prompt: list[int], start: int) -> Event:
+        values = [None, *self.scores(prompt)[start + 1 :]]
+        rows = [[value, token, None] for value, token in zip(values, prompt[start:], strict=True)]
+        return {"text": "", "output_ids": [], "meta_info": {"input_token_logprobs": rows}}
 
     async def _once(self, body: Event) -> Event:
         params = body["sampling_params"]

@@ -30,7 +30,9 @@ class MemberRow(Record, frozen=True, kw_only=True):
     turns: dict[int, float]
     """Turn → term that its tokens get beside it."""
     spans: dict[int, float]
-    """Span of sampled tokens → the advantage of its tokens, all terms together."""
+    """Span of sampled tokens → the advantage of its tokens, all terms together but the teacher's."""
+    teacher: dict[int, tuple[float, ...]] = msgspec.field(default_factory=dict)
+    """Span of sampled tokens → what a teacher's word adds to each token; empty without one."""
 
 
 class GroupRow(Record, frozen=True, kw_only=True):
@@ -58,9 +60,14 @@ class CreditsFile:
 
 
 def credit_row(
-    group: EpisodeGroup, credits_: GroupCredits, turns: Mapping[str, dict[int, float]], incarnation: int, version: int
+    group: EpisodeGroup,
+    credits_: GroupCredits,
+    turns: Mapping[str, dict[int, float]],
+    incarnation: int,
+    version: int,
+    tokens: Mapping[str, Mapping[int, tuple[float, ...]]] | None = None,
 ) -> GroupRow:
-    """The line of a group; ``turns``: attempt → turn → term."""
+    """The line of a group; ``turns``: attempt → turn → term; ``tokens``: attempt → span → the teacher's terms."""
     members = {member.id: member for member in group.members}
     rows = []
     for credit in credits_.credits:
@@ -73,6 +80,7 @@ def credit_row(
                 terms=credit.terms,
                 turns=own,
                 spans={span.id: credit.advantage + own.get(span.turn, 0.0) for span in spans},
+                teacher=dict((tokens or {}).get(credit.attempt, {})),
             )
         )
     return GroupRow(

@@ -6,13 +6,17 @@ same ordinal under a new name, with the members that had ended already. So a dea
 and a straggler cannot hold the step for ever. A group that stayed unfinished in every try ends with the members it has;
 with fewer than two it is consumed without a gradient and counted, since a run must not wait for what never ends. A
 group that *failed* in every try ends the run: its error says why.
+
+Where a teacher is asked, the worker has its group scored between the journal and the queue. Till then the group counts
+as running, so no step can make it too old; what the teacher said is journalled as well. A teacher that does not answer
+ends the run, and the finished groups wait in the journal: the next incarnation asks about those that lack its word.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -21,13 +25,24 @@ from flightschool.digest import derive_seed
 from flightschool.errors import InfrastructureError
 from flightschool.protocols import GroupSource
 from flightschool.records import Attempt, EpisodeGroup, GroupState, Task
+from flightschool.training.algorithms.distill import TeacherScores
 from flightschool.training.incidents import Incidents
-from flightschool.training.journal import Admitted, Discarded, Ended, Finished, Journal, Recovery, oldest_version
+from flightschool.training.journal import (
+    Admitted,
+    Discarded,
+    Ended,
+    Finished,
+    Journal,
+    Recovery,
+    Scored,
+    oldest_step,
+    oldest_version,
+)
 from flightschool.training.progress import Meter
 from flightschool.training.queue import SampleQueue
 from flightschool.training.settings import TrainingSettings
 
-__all__ = ["Dispatcher", "MakeGroup", "Part", "pause_s"]
+__all__ = ["Dispatcher", "MakeGroup", "Part", "ScoreGroup", "pause_s"]
 
 
 class Part(NamedTuple):
@@ -43,6 +58,9 @@ class Part(NamedTuple):
 
 MakeGroup = Callable[[Task, str, int, int, float, Part], Awaitable[EpisodeGroup]]
 """(task, group id, version admitted under, seed, temperature, what is there already) → the finished group."""
+
+ScoreGroup = Callable[[EpisodeGroup], Awaitable[TeacherScores]]
+"""Finished group → what a teacher says of its tokens."""
 
 LEAST_MEMBERS = 2
 """Attempts that can be compared with one another."""
@@ -67,6 +85,7 @@ class Dispatcher:
         meter: counts.
         incidents: are told of every failure that is mended.
         wake: is called whenever the coordinator has something new to look at.
+        score: asks the teacher; None: there is none.
     """
 
     def __init__(
@@ -81,6 +100,7 @@ class Dispatcher:
         meter: Meter,
         incidents: Incidents,
         wake: Callable[[], None],
+        score: ScoreGroup | None = None,
     ) -> None:
         self._settings = settings
         self._incarnation = recovery.incarnation
@@ -89,7 +109,7 @@ class Dispatcher:
         self._next_ordinal = recovery.next_ordinal
         self._members = {ordinal: {a.index: a for a in kept} for ordinal, kept in recovery.kept.items()}
         """Ordinal → place → attempt of a group that is not finished yet."""
-        self._source, self._make_group = source, make_group
+        self._source, self._make_group, self._score = source, make_group, score
         self._queue, self._journal, self._meter = queue, journal, meter
         for ordinal, kept in recovery.kept.items():
             queue.expect(ordinal, oldest_version(kept, recovery.step))
@@ -121,10 +141,22 @@ class Dispatcher:
                 self._wake()
                 return
             self._enter(admission)
-            worker = asyncio.create_task(self._work(admission), name=admission.group)
-            self._workers.add(worker)
-            self._meter.running(len(self._workers))
-            worker.add_done_callback(self._ended)
+            self._start(self._work(admission), admission.group)
+
+    def take_up(self, item: Finished, scores: TeacherScores | None) -> None:
+        """A group that an earlier incarnation finished: it waits for the trainer, or first for the teacher."""
+        self._meter.finished(item.group)
+        if self._score is None or scores is not None:
+            self._queue.offer(item.ordinal, item.group, scores)
+            return
+        self._queue.admit(item.ordinal, oldest_step(item.group))
+        self._start(self._hand_over(item), item.group.id)
+
+    def _start(self, work: Coroutine[None, None, None], name: str) -> None:
+        worker = asyncio.create_task(work, name=name)
+        self._workers.add(worker)
+        self._meter.running(len(self._workers))
+        worker.add_done_callback(self._ended)
 
     async def cancel(self) -> None:
         """End all workers; their groups stay admitted, unfinished."""
@@ -171,9 +203,22 @@ class Dispatcher:
     async def _work(self, admission: Admitted) -> None:
         group = await self._tried(admission)
         self._members.pop(admission.ordinal, None)
-        self._journal.append(Finished(incarnation=admission.incarnation, ordinal=admission.ordinal, group=group))
-        self._queue.offer(admission.ordinal, group)
+        finished = Finished(incarnation=admission.incarnation, ordinal=admission.ordinal, group=group)
+        self._journal.append(finished)
         self._meter.finished(group)
+        await self._hand_over(finished)
+
+    async def _hand_over(self, item: Finished) -> None:
+        """To the trainer, by way of the teacher where there is one."""
+        scores = None
+        if self._score is not None:
+            scores = await self._score(item.group)
+            if self._closing:
+                return
+            self._journal.append(
+                Scored(incarnation=self._incarnation, ordinal=item.ordinal, group=item.group.id, scores=scores)
+            )
+        self._queue.offer(item.ordinal, item.group, scores)
 
     async def _tried(self, first: Admitted) -> EpisodeGroup:
         """The group, made in as many tries as the settings allow."""

@@ -14,8 +14,8 @@
 ``spans.jsonl`` has a line for every span of every attempt of a finished group: ``group``, ``attempt``, ``member`` (its
 place in the group), ``outcome``, ``reward``, ``span``, ``parent``, ``kind``, ``turn``, ``tokens``, ``temperature``;
 ``mask`` (1 where a token got a gradient in the durable lineage); ``logprobs`` and ``versions``, one a token on
-completions; ``advantage`` and ``version_at_training``, null where nothing trained. Staleness of a token is
-``version_at_training`` − its version.
+completions; ``advantage`` and ``version_at_training``, null where nothing trained; ``teacher``, what a teacher's word
+added to the advantage of each token, empty without one. Staleness of a token is ``version_at_training`` − its version.
 
 The files are made of the journal, the newest manifest and the credits that were written when groups were consumed, so
 they tell what a resumed run would go on from.
@@ -174,14 +174,17 @@ class _Table:
 
     def _group_rows(self, group: EpisodeGroup, version: int | None) -> Iterator[dict[str, Any]]:
         credited = self._credited(group) if version is not None else {}
+        taught = {row.attempt: row.teacher for row in self._credits[group.id].members} if credited else {}
         for attempt in group.members:
             advantages = credited.get(attempt.id, {})
             for span in attempt.spans:
                 trained = span.id in advantages
+                teacher = taught.get(attempt.id, {}).get(span.id, ())
                 self.num_trained_tokens += len(span.token_ids_T) if trained else 0
                 yield _span_row(group, attempt, span) | {
                     "mask": [int(trained)] * len(span.token_ids_T),
                     "advantage": advantages.get(span.id),
+                    "teacher": teacher if trained else (),
                     "version_at_training": version if trained else None,
                 }
 

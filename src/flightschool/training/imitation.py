@@ -184,6 +184,7 @@ def _spec(
         "kl_weight": 0.0,
         "kl_reference": "start",
         "kl_estimator": "k3",
+        "distill_weight": 0.0,
         "overlong_limit": None,
         "num_threads": num_threads,
     }

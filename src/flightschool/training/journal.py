@@ -5,7 +5,8 @@ Order of events, each durable before the next begins:
 1. an admission is written, then the group is generated;
 2. every attempt that ends is written, so that a group cut short goes on with the members it has; and how much was
    sampled for attempts that did not;
-3. a finished group is written, then it is offered to the trainer;
+3. a finished group is written, then, where a teacher is asked, what it says of the group; then it is offered to the
+   trainer;
 4. *consumed* is written nowhere by itself: the manifest inside a checkpoint lists the consumed groups, and the
    checkpoint's folder appears by one rename. So weights and accounts can never disagree.
 
@@ -32,6 +33,7 @@ import zstandard
 
 from flightschool.errors import StoreError
 from flightschool.records import Attempt, EpisodeGroup, Record, SpanKind, Task
+from flightschool.training.algorithms.distill import TeacherScores
 from flightschool.training.messages import Account, Manifest
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "Journal",
     "Opened",
     "Recovery",
+    "Scored",
     "Tally",
     "oldest_step",
     "oldest_version",
@@ -97,7 +100,16 @@ class Finished(Record, frozen=True, kw_only=True, tag="finished"):
     group: EpisodeGroup
 
 
-Entry: TypeAlias = Opened | Admitted | Ended | Discarded | Finished
+class Scored(Record, frozen=True, kw_only=True, tag="scored"):
+    """A teacher said of a finished group what it would have sampled; it is not asked again after a crash."""
+
+    incarnation: int
+    ordinal: int
+    group: str
+    scores: TeacherScores
+
+
+Entry: TypeAlias = Opened | Admitted | Ended | Discarded | Finished | Scored
 
 _HEADER = 8
 _encode = msgspec.msgpack.Encoder().encode
@@ -189,6 +201,8 @@ class Recovery(Record, frozen=True, kw_only=True):
     accounts: tuple[Account, ...] = ()
     offer: tuple[Finished, ...] = ()
     """Finished groups that train after all, in the order of their ordinals."""
+    scores: Mapping[str, TeacherScores] = msgspec.field(default_factory=dict)
+    """Those of them that a teacher had scored → what it said."""
     readmit: tuple[Admitted, ...] = ()
     """Admissions to repeat, in the order of their ordinals."""
     kept: Mapping[int, tuple[Attempt, ...]] = msgspec.field(default_factory=dict)
@@ -213,6 +227,7 @@ def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Rec
     admitted: dict[int, Admitted] = {}
     finished: dict[int, Finished] = {}
     ended: dict[int, dict[int, Attempt]] = {}
+    scores: dict[str, TeacherScores] = {}
     settled: set[int] = set()
     num_dropped = 0
     for entry in entries:
@@ -221,6 +236,8 @@ def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Rec
         elif isinstance(entry, Ended):
             if _may_train((entry.attempt,), entry.incarnation, durable, step, max_staleness):
                 ended.setdefault(entry.ordinal, {})[entry.attempt.index] = entry.attempt
+        elif isinstance(entry, Scored):
+            scores[entry.group] = entry.scores
         elif isinstance(entry, Finished):
             if entry.group.id in consumed:
                 settled.add(entry.ordinal)
@@ -241,6 +258,7 @@ def recover(journal: Path, manifest: Manifest | None, max_staleness: int) -> Rec
         consumed=manifest.consumed if manifest else (),
         accounts=manifest.accounts if manifest else (),
         offer=offer,
+        scores={item.group.id: scores[item.group.id] for item in offer if item.group.id in scores},
         readmit=readmit,
         kept=kept,
         next_ordinal=max(admitted, default=-1) + 1,

@@ -47,8 +47,9 @@ class KeptMember(Record, frozen=True, kw_only=True):
     oldest_step: int | None
     """Weights step of its oldest token."""
     not_finite: tuple[str, ...]
-    """Of ``advantage``, ``turn_advantages``, ``logprobs``, ``log_kept_mass``, those that hold a value that is not
-    finite. Empty throughout a batch: what is not finite arose in the model, from weights or a learning rate."""
+    """Of ``advantage``, ``turn_advantages``, ``token_advantages``, ``logprobs``, ``log_kept_mass``, those that hold a
+    value that is not finite. Empty throughout a batch: what is not finite arose in the model, from weights or a
+    learning rate."""
 
 
 def keep_batch(folder: Path, groups: Sequence[TrainGroup], *, incarnation: int, step: int) -> Path:
@@ -97,6 +98,7 @@ def _member(group: TrainGroup, member: TrainMember) -> KeptMember:
     values = {
         "advantage": [member.advantage],
         "turn_advantages": list(member.turn_advantages.values()),
+        "token_advantages": [value for own in member.token_advantages.values() for value in own],
         "logprobs": logprobs,
         "log_kept_mass": [value for span in completions for value in span.log_kept_mass_T],
     }

@@ -44,13 +44,15 @@ __all__ = [
 
 
 class TrainMember(Record, frozen=True, kw_only=True):
-    """One attempt as the trainer sees it: tokens, one number, and perhaps one more for each turn."""
+    """One attempt as the trainer sees it: tokens, one number, and perhaps one more for each turn and each token."""
 
     attempt: str
     advantage: float
     spans: tuple[TokenSpan, ...]
     turn_advantages: Mapping[int, float] = msgspec.field(default_factory=dict)
     """Turn → what is added to the advantage on that turn's tokens."""
+    token_advantages: Mapping[int, tuple[float, ...]] = msgspec.field(default_factory=dict)
+    """Completion span → what is added to the advantage of each of its tokens."""
     grammars: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Support of restricted completions → text of the grammar."""
 

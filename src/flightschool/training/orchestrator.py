@@ -2,13 +2,14 @@
 
 Stations, and who wakes whom::
 
-    source ─► dispatcher ─► episode workers ─► journal ─► sample queue ─► batcher ─► trainer ─► publisher
-                 ▲                │                            │                        │           │
-                 └── slot free ───┘                            └──── wake ──► coordinator          engine
+    source ─► dispatcher ─► episode workers ─► journal ─► (teacher) ─► sample queue ─► batcher ─► trainer ─► publisher
+                 ▲                │                                         │                        │           │
+                 └── slot free ───┘                                         └──── wake ──► coordinator          engine
 
 * The *dispatcher* (see the module) is a plain function: it starts workers while the accounts of the queue allow. Called
   by whoever freed something: a worker that ended, the coordinator after each group and each step.
-* A *worker* generates one group, journals it, offers it to the queue, and wakes the coordinator.
+* A *worker* generates one group, journals it, has the teacher score it where one is asked, offers it to the queue, and
+  wakes the coordinator.
 * The *coordinator* (``_coordinate``) is the only one that talks to the trainer, one question at a time: it consumes the
   oldest groups, or makes the step that is due, or sleeps until a worker wakes it. A new version reaches the engine
   right after the step that made it; the engine takes it between two decode steps, so running groups go on under it.
@@ -40,7 +41,7 @@ from flightschool.records import EpisodeGroup, GroupState, Record, WeightsVersio
 from flightschool.training.algorithms import TurnQuality
 from flightschool.training.crediting import Credited, Crediting
 from flightschool.training.credits import CreditsFile, credit_row
-from flightschool.training.dispatcher import Dispatcher, MakeGroup
+from flightschool.training.dispatcher import Dispatcher, MakeGroup, ScoreGroup
 from flightschool.training.folders import RunFolder, write_durably
 from flightschool.training.incidents import Incidents
 from flightschool.training.journal import Journal, Opened, Recovery
@@ -122,6 +123,7 @@ class Orchestrator:
         incidents: are told of what failed and was mended.
         quality: judges single turns; failed calls by default. Nothing where ``turn_weight`` is 0.
         untrained: tasks whose groups are watched and give no gradient (canaries).
+        score: asks the teacher about a finished group; None: there is none.
     """
 
     def __init__(
@@ -138,10 +140,12 @@ class Orchestrator:
         incidents: Incidents | None = None,
         quality: TurnQuality | None = None,
         untrained: Collection[str] = (),
+        score: ScoreGroup | None = None,
     ) -> None:
         recovery = recovery or Recovery()
         self._settings, self._spec = settings, spec
         self._source, self._make_group, self._link = source, make_group, link
+        self._score = score
         self._apply_weights, self._progress = apply_weights, progress
         self._folder = RunFolder(Path(spec.run_dir))
         self._incidents = incidents or Incidents(self._folder.incidents)
@@ -189,6 +193,7 @@ class Orchestrator:
             meter=self._meter,
             incidents=self._incidents,
             wake=self._wake.set,
+            score=self._score,
         )
         try:
             ready = await self._link.ask(Start(spec=self._spec))
@@ -198,8 +203,7 @@ class Orchestrator:
                 Opened(incarnation=self._recovery.incarnation, step=self._recovery.step, lineage=self._recovery.lineage)
             )
             for item in self._recovery.offer:
-                self._queue.offer(item.ordinal, item.group)
-                self._meter.finished(item.group)
+                self._dispatcher.take_up(item, self._recovery.scores.get(item.group.id))
             stopped = await self._coordinate()
             num_unfinished = self._dispatcher.num_running + len(self._queue.waiting)
             await self._dispatcher.cancel()
@@ -264,13 +268,14 @@ class Orchestrator:
         groups = tuple(credited.train for _, credited in batch if credited.train is not None)
         if groups:
             await self._link.ask(Accumulate(groups=groups))
-        for group, (credits_, train, turns, qualities, _) in batch:
-            self._credits.write(credit_row(group, credits_, turns, self._recovery.incarnation, self._queue.version))
+        for group, (credits_, train, turns, qualities, _, distilled) in batch:
+            where = self._recovery.incarnation, self._queue.version
+            self._credits.write(credit_row(group, credits_, turns, *where, distilled.tokens))
             self._consumed.append(group.id)
             self._pending.append((group.id, credits_.state))
             group = msgspec.structs.replace(group, state=credits_.state)
             trained = [] if train is None else [member.attempt for member in train.members]
-            self._meter.consumed(group, credits_, trained, qualities)
+            self._meter.consumed(group, credits_, trained, qualities, distilled.sums)
             self._source.report(group)
         self._queue.consuming = False
 
@@ -282,7 +287,7 @@ class Orchestrator:
         while item is not None:
             for member in item.group.baseline:
                 check_tags(member.spans, where=member.id, admitted=item.group.admitted_step, newest=self._queue.version)
-            credited = self._crediting.credit(item.group)
+            credited = self._crediting.credit(item.group, item.scores)
             batch.append((item.group, credited))
             if credited.train is None:
                 self._queue.num_flat += 1

@@ -269,9 +269,17 @@ def _completion_labels(span: TokenSpan, member: TrainMember, newest_step: int) -
     restriction = (
         None if grammar is None else Restriction(grammar, span.token_ids_T, f"{member.attempt} span {span.id}")
     )
+    own_T = member.token_advantages.get(span.id) or (0.0,) * len(runs)
+    if len(own_T) != len(runs):
+        raise TokenContractError(
+            f"{len(own_T)} advantages for {len(runs)} tokens",
+            where=f"{member.attempt} span {span.id}",
+            expected="one a token",
+            mend="report this with the run's journal",
+        )
     return [
-        (value, advantage, span.temperature, new, None if restriction is None else (restriction, place))
-        for place, (value, new) in enumerate(zip(span.logprobs_T, runs, strict=True))
+        (value, advantage + own, span.temperature, new, None if restriction is None else (restriction, place))
+        for place, (value, own, new) in enumerate(zip(span.logprobs_T, own_T, runs, strict=True))
     ]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from flightschool.records import Attempt, EpisodeGroup, GroupState, Record
+from flightschool.training.algorithms.distill import TeacherSums
 from flightschool.training.algorithms.terms import GroupCredits, term_shares
 from flightschool.training.journal import Tally
 from flightschool.training.lines import LineFile, UnreadableLine, read_lines
@@ -81,6 +82,12 @@ class StepProgress(Record, frozen=True, kw_only=True):
     """Groups that the figures are made of, in the order of consumption."""
     term_shares: dict[str, float] = msgspec.field(default_factory=dict)
     """Term of the reward → its share of the variance of advantages within groups; empty where nothing varied."""
+    num_teacher_tokens: int = 0
+    """Sampled tokens that trained on a teacher's word; 0 without a teacher."""
+    teacher_kl: float = 0.0
+    """Mean log μ − log π_teacher over them: the reverse divergence of the policy that sampled, in nats a token."""
+    teacher_clip_share: float = 0.0
+    """Share of them whose term met a bound."""
     wall_s: float
     """Since this incarnation began."""
     eta_s: float
@@ -199,6 +206,7 @@ class Meter:
         self._credits: list[GroupCredits] = []
         self._trained: list[frozenset[str]] = []
         self._turns: list[float] = []
+        self._teacher = TeacherSums()
 
     def running(self, num_groups: int) -> None:
         """So many groups are being generated from now on."""
@@ -225,6 +233,7 @@ class Meter:
         credits_: GroupCredits,
         trained: Collection[str],
         turn_qualities: Sequence[float] = (),
+        teacher: TeacherSums | None = None,
     ) -> None:
         """A group was given to the trainer, or needed no gradient.
 
@@ -233,8 +242,10 @@ class Meter:
             credits_: of its members.
             trained: attempts that got a gradient.
             turn_qualities: of all its turns that were judged, −1..0.
+            teacher: what a teacher said of it, in sums.
         """
         self._turns += turn_qualities
+        self._teacher = self._teacher.plus(teacher or TeacherSums())
         self._trained.append(frozenset(trained))
         self._groups.append(group)
         self._states.append(credits_.state)
@@ -279,6 +290,9 @@ class Meter:
             groups=tuple(group.id for group in self._groups),
             term_shares=dict(term_shares(self._credits)),
             generation_idle=min(1.0, self._take_idle(now) / interval),
+            num_teacher_tokens=self._teacher.num_tokens,
+            teacher_kl=self._teacher.reverse_kl / max(1, self._teacher.num_tokens),
+            teacher_clip_share=self._teacher.num_clipped / max(1, self._teacher.num_tokens),
             wall_s=wall_s,
             eta_s=max(0.0, min(left_s, self._time_limit_s - wall_s)),
         )

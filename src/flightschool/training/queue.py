@@ -26,6 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from flightschool.records import EpisodeGroup
+from flightschool.training.algorithms.distill import TeacherScores
 from flightschool.training.journal import oldest_step
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.staleness import Accounts, HoldRule
@@ -40,6 +41,8 @@ class Waiting:
     oldest: int
     ordinal: int
     group: EpisodeGroup = field(compare=False)
+    scores: TeacherScores | None = field(default=None, compare=False)
+    """What a teacher says of its tokens; None where none is asked."""
 
 
 class SampleQueue:
@@ -97,10 +100,10 @@ class SampleQueue:
         self.expected.pop(ordinal, None)
         self.running[ordinal] = version
 
-    def offer(self, ordinal: int, group: EpisodeGroup) -> None:
-        """A group is finished."""
+    def offer(self, ordinal: int, group: EpisodeGroup, scores: TeacherScores | None = None) -> None:
+        """A group is finished, and scored where a teacher is asked."""
         self.running.pop(ordinal, None)
-        self.waiting.append(Waiting(oldest_step(group), ordinal, group))
+        self.waiting.append(Waiting(oldest_step(group), ordinal, group, scores))
 
     # ------------------------------------------------------------------ consumption
 

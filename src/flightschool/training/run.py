@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from flightschool.engines.scoring import TeacherSettings, check_teacher
 from flightschool.engines.settings import EngineSettings
 from flightschool.errors import ConfigError, GateError, InputError, NotFoundError
 from flightschool.protocols import GroupSource
@@ -34,6 +35,7 @@ from flightschool.training.run_lock import held_run
 from flightschool.training.settings import TrainingSettings
 from flightschool.training.source import Rewound
 from flightschool.training.supervisor import supervise
+from flightschool.training.teaching import TeacherDesk, check_asked, open_desk
 from flightschool.training.trackers import Trackers
 from flightschool.training.watch import LoopWatch
 
@@ -51,6 +53,8 @@ class RunStart(Record, frozen=True, kw_only=True):
     """``TrainingSettings`` as JSON."""
     engine: str = "{}"
     """``EngineSettings`` as JSON."""
+    teacher: str = ""
+    """``TeacherSettings`` as JSON; empty: none is asked."""
     log_head: str = ""
     """Digest of the audit log's last entry when the run began: the log proves that the freeze came before."""
     unaudited: str = ""
@@ -79,6 +83,7 @@ def train(
     launch: Launch | None = None,
     notes: TaskNotes | None = None,
     engine: EngineSettings | None = None,
+    teacher: TeacherSettings | None = None,
     log_head: str = "",
     unaudited: str = "",
 ) -> TrainResult:
@@ -99,6 +104,7 @@ def train(
         launch: starts the trainer process; the real trainer by default.
         notes: what training must know of tasks beside their attempts.
         engine: what samples; our own in this process by default.
+        teacher: whose word trains, where the settings ask for one.
         log_head: digest of the audit log's last entry, which the gates wrote before.
         unaudited: why the tasks train without an audit, where there is no such log: a benchmark, a test of one's own.
 
@@ -110,12 +116,16 @@ def train(
     _require_declared(run_dir.name, log_head, unaudited)
     _refuse_existing(run_dir)
     check_combination(settings)
+    check_asked(settings, teacher, engine)
     preflight(settings, model, engine)
+    if teacher is not None:
+        check_teacher(teacher, model, settings.max_context)
     start = RunStart(
         run=run_dir.name,
         model=str(model.resolve()),
         settings=settings.model_dump_json(),
         engine=(engine or EngineSettings()).model_dump_json(),
+        teacher="" if teacher is None else teacher.model_dump_json(),
         log_head=log_head,
         unaudited=unaudited.strip(),
     )
@@ -167,7 +177,13 @@ def resume(
         return finished
     with held_run(run_dir):
         finished = _read_result(run_dir)  # another process may have finished it meanwhile
-        return finished or _run_local(start, run_dir, source, runner, progress, note, launch, notes)
+        if finished is not None:
+            return finished
+        teacher = _asked_teacher(start)
+        if teacher is not None:
+            longest = TrainingSettings.model_validate_json(start.settings).max_context
+            check_teacher(teacher, Path(start.model), longest)
+        return _run_local(start, run_dir, source, runner, progress, note, launch, notes)
 
 
 def _read_result(run_dir: Path) -> TrainResult | None:
@@ -334,12 +350,15 @@ def _run_incarnation(
         settings=start.settings,
     )
 
-    quality = _quality(settings, notes)
+    quality, teacher = _quality(settings, notes), _asked_teacher(start)
 
     async def run() -> TrainResult:
         link = _link(settings, folder, launch)
         station: GenerationStation | None = None
+        desk: TeacherDesk | None = None
         try:
+            if teacher is not None:
+                desk = await open_desk(teacher, settings, Path(start.model), incidents, notes.untrained)
             station = make_station(settings, spec)
             orchestrator = Orchestrator(
                 settings,
@@ -353,12 +372,15 @@ def _run_incarnation(
                 incidents=incidents,
                 quality=quality,
                 untrained=notes.untrained,
+                score=None if desk is None else desk.score,
             )
             async with LoopWatch(settings.hang_s, folder.log, incidents):
                 return await orchestrator.run()
         finally:
             if station is not None:
                 await station.close()
+            if desk is not None:
+                await desk.aclose()
             await link.close()
             remove_published(Path(spec.weights))
 
@@ -373,6 +395,10 @@ def _newest_checkpoint(folder: RunFolder, incidents: Incidents) -> tuple[Path, M
         going_on = f"going on from step {checkpoint[1].step if checkpoint else 0}"
         incidents.add("checkpoint", f"{error.what}; kept as {aside.name}, {going_on}")
     return checkpoint
+
+
+def _asked_teacher(start: RunStart) -> TeacherSettings | None:
+    return TeacherSettings.model_validate_json(start.teacher) if start.teacher else None
 
 
 def _quality(settings: TrainingSettings, notes: TaskNotes) -> TurnQuality | None:

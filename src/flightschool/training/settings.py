@@ -22,8 +22,11 @@ class TrainingSettings(Settings):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    algorithm: Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "dapo", "gspo", "cispo", "decoupled_ppo"] = "grpo"
-    """How rewards of a group become advantages (see ``algorithms``)."""
+    algorithm: Literal[
+        "grpo", "dr_grpo", "rloo", "reinforce_pp", "dapo", "gspo", "cispo", "decoupled_ppo", "distill"
+    ] = "grpo"
+    """How rewards of a group become advantages (see ``algorithms``). ``distill``: a teacher says what is good, rewards
+    are only measured."""
     mode: Literal["async", "sync"] = "async"
     """``async``: generation goes on while the trainer works. ``sync``: each waits for the other."""
     num_steps: int = Field(default=12, ge=1)
@@ -134,6 +137,13 @@ class TrainingSettings(Settings):
     thinking_weight: float = Field(default=0.0, ge=0.0, le=0.25)
     """Bound of the thinking term, made like the latency term: how well a correct attempt kept its budget of sampled
     tokens. Nothing where the reward has no budget."""
+    distill_weight: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Weight of the teacher's word on every sampled token beside a rewarded algorithm: its advantage gets this times
+    log π_teacher − log π. ``algorithm = "distill"`` needs none: there the teacher is all that trains."""
+    distill_clip: float = Field(default=5.0, gt=0.0)
+    """Bound of that difference in nats, either way: a token that the teacher rules out has a log-probability of −∞."""
+    distill_discount: float = Field(default=0.0, ge=0.0, le=1.0)
+    """How much of what the teacher says of later tokens of the same turn is credited to a token."""
     noise: str = "clean"
     """Fault profile of noisy groups: a built-in name or a path."""
     noisy_share: float = Field(default=0.0, ge=0.0, le=1.0)
@@ -177,6 +187,18 @@ class TrainingSettings(Settings):
     def first_temperature(self) -> float:
         """Sampling temperature of the first groups."""
         return self.temperature if self.initial_temperature is None else self.initial_temperature
+
+    @property
+    def asks_teacher(self) -> bool:
+        """Whether a teacher's word trains."""
+        return self.algorithm == "distill" or self.distill_weight > 0.0
+
+    @property
+    def teacher_weight(self) -> float:
+        """Weight of the teacher's word on a token; 0 where none is asked. Shuffled rewards must teach nothing."""
+        if self.shuffle_rewards:
+            return 0.0
+        return 1.0 if self.algorithm == "distill" else self.distill_weight
 
     @model_validator(mode="after")
     def _rising(self) -> TrainingSettings:
@@ -247,10 +269,32 @@ class TrainingSettings(Settings):
                 "thinking_weight": self.thinking_weight,
                 "turn_weight": self.turn_weight,
                 "kl_weight": self.kl_weight,
+                "distill_weight": self.distill_weight,
             }
             named = [name for name, value in scaled.items() if value]
             if named:
                 raise ValueError(f"no {named[0]} with 'reinforce_pp': the scale of the step would blow it up")
             if 0.0 < self.noisy_share < 1.0:
                 raise ValueError("noisy_share 0 or 1 with 'reinforce_pp': clean and noisy groups would share one scale")
+        return self
+
+    @model_validator(mode="after")
+    def _taught_as_it_can(self) -> TrainingSettings:
+        if self.algorithm == "distill":
+            idle = {
+                "distill_weight": self.distill_weight,
+                "turn_weight": self.turn_weight,
+                "latency_weight": self.latency_weight,
+                "thinking_weight": self.thinking_weight,
+                "trained_members": self.trained_members,
+                "shuffle_rewards": self.shuffle_rewards,
+            }
+            named = [name for name, value in idle.items() if value]
+            if named:
+                raise ValueError(f"no {named[0]} with algorithm 'distill': rewards do not train there")
+        if self.asks_teacher:
+            if self.temperature != 1.0 or self.first_temperature != 1.0:
+                raise ValueError("temperature 1 with a teacher: its log-probabilities are of that temperature")
+            if self.kl_weight:
+                raise ValueError("kl_weight 0 with a teacher: the teacher is the reference")
         return self

@@ -83,3 +83,12 @@ def test_every_term_that_a_reward_has_is_told() -> None:
     view.step(row(2, reward_outcome=0.5, reward_gate=1.0, reward_thinking=0.25, reward_turns=-0.125))
     told = " ".join(drawn(view, 200).split())
     assert "outcome 0.50, process +0.00, latency +0.00, thinking +0.25, turns -0.12, gate 1.00" in told
+
+
+def test_the_teacher_has_a_line_where_there_is_one() -> None:
+    view = TrainingView()
+    view.step(row(1))
+    assert "teacher" not in drawn(view)
+    view.step(row(2, num_teacher_tokens=9, teacher_kl=0.4567, teacher_clip_share=0.125))
+    assert "0.457" in drawn(view)
+    assert "12.5% of tokens at a bound" in drawn(view)

@@ -30,6 +30,14 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"training": {"separate_process": False}}, "training.separate_process"),
     ({"training": {"device": "cuda:77"}}, "training.device"),
     ({"engine": {"kind": "vllm", "url": NO_ONE, "key_env": "FLIGHTSCHOOL_NO_SUCH_KEY"}}, "engine.key_env"),
+    (
+        {
+            "training": {"algorithm": "distill"},
+            "evaluation": {"negative_control_steps": 0},
+            "teacher": {"kind": "vllm", "url": NO_ONE, "key_env": "FLIGHTSCHOOL_NO_SUCH_KEY"},
+        },
+        "teacher.key_env",
+    ),
 ]
 
 

@@ -16,6 +16,7 @@ from flightschool.training.journal import (
     Finished,
     Journal,
     Opened,
+    Scored,
     oldest_step,
     read_journal,
     recover,
@@ -121,6 +122,22 @@ def test_without_a_checkpoint_finished_groups_of_the_first_weights_still_train(
     found = recover(path, None, max_staleness=1)
     assert [item.ordinal for item in found.offer] == [0]
     assert [item.ordinal for item in found.readmit] == [1]
+
+
+def test_what_a_teacher_said_of_a_group_that_still_trains_is_kept(
+    tmp_path: Path, finished: Callable[..., Finished]
+) -> None:
+    path = tmp_path / "journal.bin"
+    said = {"g0:0": {1: (-0.5, -9999.0)}}
+    rows: list[Entry] = [Opened(incarnation=0, step=0)]
+    for ordinal in range(3):
+        rows += [admitted(ordinal), finished(ordinal)]
+        if ordinal < 2:
+            rows.append(Scored(incarnation=0, ordinal=ordinal, group=f"g{ordinal}", scores=said))
+    write(path, rows)
+    found = recover(path, manifest(0, ("g0",), ((0, 0),)), max_staleness=1)
+    assert [item.ordinal for item in found.offer] == [1, 2]
+    assert found.scores == {"g1": said}, "what was consumed needs it no more, and the last was not scored"
 
 
 def test_ended_attempts_of_a_group_cut_short_are_kept_while_they_may_train(

@@ -43,10 +43,12 @@ def test_a_batch_is_read_back_and_its_faults_come_first(tmp_path: Path) -> None:
 
 
 def test_each_kind_of_fault_is_named(tmp_path: Path) -> None:
-    wrong = msgspec.structs.replace(member("a", advantage=math.nan), turn_advantages={0: math.inf})
+    wrong = msgspec.structs.replace(
+        member("a", advantage=math.nan), turn_advantages={0: math.inf}, token_advantages={1: (0.0, math.nan)}
+    )
     keep_batch(tmp_path, [TrainGroup(id="g", members=(wrong,))], incarnation=0, step=0)
     (batch,) = read_kept(tmp_path)
-    assert kept_members(batch)[0].not_finite == ("advantage", "turn_advantages")
+    assert kept_members(batch)[0].not_finite == ("advantage", "turn_advantages", "token_advantages")
 
 
 def test_a_file_cut_short_is_named(tmp_path: Path) -> None:

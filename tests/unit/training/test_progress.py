@@ -10,7 +10,7 @@ import pytest
 
 from flightschool.records import EpisodeGroup, Reward, TokenSpan
 from flightschool.stations.report_rows import read_steps
-from flightschool.training.algorithms import TermWeights, grpo
+from flightschool.training.algorithms import TeacherSums, TermWeights, grpo
 from flightschool.training.journal import Tally
 from flightschool.training.messages import StepStats
 from flightschool.training.progress import Meter, MetricsFile, StepProgress, read_metrics, trained_ages
@@ -177,3 +177,14 @@ def test_steps_that_were_skipped_and_lines_that_were_cut_are_read(tmp_path: Path
     assert [row.step for row in read_steps(path)] == [1]
     assert not read_steps(path)[0].skipped
     assert read_metrics(tmp_path / "none") == []
+
+
+def test_the_distance_to_a_teacher_is_a_mean_over_tokens(make_group: MakeGroup) -> None:
+    counts = meter()
+    for sums in (TeacherSums(6, 3.0, 1), TeacherSums(2, 1.0, 1), None):
+        group = make_group([1.0, 0.0])
+        counts.consumed(group, grpo(group, TermWeights()), [], teacher=sums)
+    row = counts.step(0, 1, STATS, 1.0)
+    assert (row.num_teacher_tokens, row.teacher_kl, row.teacher_clip_share) == (8, 0.5, 0.25)
+    row = counts.step(1, 2, STATS, 1.0)
+    assert (row.num_teacher_tokens, row.teacher_kl, row.teacher_clip_share) == (0, 0.0, 0.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flightschool.config import Settings
+from flightschool.engines.scoring import TeacherSettings
 from flightschool.engines.settings import EngineSettings
 from flightschool.training import ALGORITHMS, StepProgress, TrainingSettings
 from flightschool.training.algorithms import CORRECTIONS
@@ -16,7 +17,12 @@ from flightschool.training.messages import StepStats
 from flightschool.verification.reward import RewardSettings
 
 TEXT = (Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8")
-TABLES: dict[str, type[Settings]] = {"Settings": TrainingSettings, "Engine": EngineSettings, "Reward": RewardSettings}
+TABLES: dict[str, type[Settings]] = {
+    "Settings": TrainingSettings,
+    "Engine": EngineSettings,
+    "Reward": RewardSettings,
+    "Teacher": TeacherSettings,
+}
 LEAST_WORDS = 3
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flightschool.engines.served.scores import ids_of, sglang_scores
 from flightschool.engines.served.wire import Ask, Delta, Http, broken, logprob_of
 from flightschool.errors import InfrastructureError, InputError, TokenContractError
 
@@ -77,6 +78,21 @@ class SglangWire:
                 expected="those of the distribution that is sampled from",
                 mend="start the server without SGLANG_RETURN_ORIGINAL_LOGPROB, or sample at temperature 1",
             )
+
+    async def score(self, http: Http, token_ids_T: tuple[int, ...], start: int) -> tuple[float, ...]:
+        """Log-probabilities of the prompt from ``start`` on; nothing is generated."""
+        body = {
+            "input_ids": list(token_ids_T),
+            "sampling_params": {"max_new_tokens": 0, "temperature": 1.0},
+            "return_logprob": True,
+            "logprob_start_len": start - 1,  # the first of them has none: nothing that was looked at predicts it
+        }
+        return sglang_scores(await http.ask("POST", "/generate", body), token_ids_T, start)
+
+    async def tokenize(self, http: Http, text: str) -> tuple[int, ...]:
+        """See ``Wire``."""
+        body = {"model": "default", "prompt": text, "add_special_tokens": False}
+        return ids_of(await http.ask("POST", "/tokenize", body), self.kind)
 
     async def pause(self, http: Http, *, keep_cache: bool) -> None:  # noqa: ARG002 - caches go with the update
         """End running requests and hold new ones back."""

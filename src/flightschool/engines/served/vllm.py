@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from flightschool.engines.served.scores import ids_of, vllm_scores
 from flightschool.engines.served.wire import Ask, Delta, Http, broken, logprob_of
 from flightschool.errors import InfrastructureError, InputError, TokenContractError
 
@@ -86,6 +87,23 @@ class VllmWire:
                 expected="those of the distribution that is sampled from",
                 mend="start the server with --logprobs-mode processed_logprobs, or sample at temperature 1",
             )
+
+    async def score(self, http: Http, token_ids_T: tuple[int, ...], start: int) -> tuple[float, ...]:
+        """Log-probabilities of a prompt; the one token that must be generated is thrown away."""
+        body = {
+            "model": await self._name(http),
+            "prompt": list(token_ids_T),
+            "max_tokens": 1,
+            "temperature": 1.0,
+            "prompt_logprobs": 0,
+            "add_special_tokens": False,
+        }
+        return vllm_scores(await http.ask("POST", "/v1/completions", body), token_ids_T, start)
+
+    async def tokenize(self, http: Http, text: str) -> tuple[int, ...]:
+        """See ``Wire``."""
+        body = {"model": await self._name(http), "prompt": text, "add_special_tokens": False}
+        return ids_of(await http.ask("POST", "/tokenize", body), self.kind)
 
     async def pause(self, http: Http, *, keep_cache: bool) -> None:
         """End running requests and hold new ones back."""

@@ -85,6 +85,20 @@ class Wire(Protocol):
         """Raises ``TokenContractError`` unless tempered log-probabilities are those of the tempered distribution."""
         ...
 
+    async def score(self, http: Http, token_ids_T: tuple[int, ...], start: int) -> tuple[float, ...]:
+        """Log-probabilities of the tokens from ``start`` ≥ 1 on, each given all before it, at temperature 1.
+
+        Raises:
+            InputError: the server refuses the request.
+            InfrastructureError: it cannot be reached, or fails.
+            TokenContractError: it returns no numbers, others, or those of other tokens.
+        """
+        ...
+
+    async def tokenize(self, http: Http, text: str) -> tuple[int, ...]:
+        """Ids of a text in which control tokens are meant. Raises as ``score`` does."""
+        ...
+
     async def pause(self, http: Http, *, keep_cache: bool) -> None:
         """End running requests and hold new ones back."""
         ...
@@ -131,6 +145,7 @@ class Http:
         key: bearer token; empty: none.
         timeout_s: seconds without a byte after which the server counts as gone.
         transport: what carries requests; the network by default.
+        setting: key of the configuration that the address stands under, for errors.
     """
 
     kind: str
@@ -138,6 +153,7 @@ class Http:
     key: str = ""
     timeout_s: float = 120.0
     transport: httpx2.AsyncBaseTransport | None = None
+    setting: str = "engine.url"
     _client: httpx2.AsyncClient | None = field(default=None, repr=False)
 
     @property
@@ -233,7 +249,7 @@ class Http:
             f"the {self.kind} server did not answer: {type(error).__name__}: {error}",
             where=f"{self.url}{path}",
             expected="a server that runs",
-            mend="start it, or correct engine.url; see its log",
+            mend=f"start it, or correct {self.setting}; see its log",
         )
 
     def refused(self, path: str, status: int, text: str) -> InputError | InfrastructureError:

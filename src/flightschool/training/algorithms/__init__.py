@@ -9,6 +9,14 @@ from flightschool.training.algorithms.control import shuffle_rewards
 from flightschool.training.algorithms.corrections import CORRECTIONS
 from flightschool.training.algorithms.dapo import Overlong, dapo, overlong_penalty
 from flightschool.training.algorithms.decoupled_ppo import decoupled_ppo
+from flightschool.training.algorithms.distill import (
+    Distilled,
+    TeacherScores,
+    TeacherSums,
+    distill,
+    order_room,
+    teacher_terms,
+)
 from flightschool.training.algorithms.down_sampling import most_spread
 from flightschool.training.algorithms.dr_grpo import dr_grpo
 from flightschool.training.algorithms.grpo import grpo
@@ -34,12 +42,15 @@ __all__ = [
     "Algorithm",
     "Correction",
     "Denominator",
+    "Distilled",
     "GroupCredits",
     "KlTerm",
     "LossShape",
     "MakeCredits",
     "MilestonesOf",
     "Overlong",
+    "TeacherScores",
+    "TeacherSums",
     "TermWeights",
     "TurnQuality",
     "algorithm_of",
@@ -47,16 +58,19 @@ __all__ = [
     "cispo",
     "dapo",
     "decoupled_ppo",
+    "distill",
     "dr_grpo",
     "grpo",
     "gspo",
     "in_order",
     "milestone_quality",
     "most_spread",
+    "order_room",
     "overlong_penalty",
     "reinforce_pp",
     "rloo",
     "shuffle_rewards",
+    "teacher_terms",
     "term_shares",
     "turn_credits",
     "turn_quality",

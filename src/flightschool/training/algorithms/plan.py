@@ -15,6 +15,7 @@ from flightschool.training.algorithms.cispo import CISPO_SHAPE, cispo
 from flightschool.training.algorithms.corrections import CORRECTIONS
 from flightschool.training.algorithms.dapo import DAPO_SHAPE, Overlong, dapo
 from flightschool.training.algorithms.decoupled_ppo import DECOUPLED_PPO_SHAPE, decoupled_ppo
+from flightschool.training.algorithms.distill import DISTILL_SHAPE, distill
 from flightschool.training.algorithms.dr_grpo import dr_grpo
 from flightschool.training.algorithms.grpo import grpo
 from flightschool.training.algorithms.gspo import GSPO_SHAPE, gspo
@@ -46,6 +47,7 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
         "gspo": Algorithm(apart(gspo), GSPO_SHAPE),
         "cispo": Algorithm(apart(cispo), CISPO_SHAPE),
         "decoupled_ppo": Algorithm(apart(decoupled_ppo), DECOUPLED_PPO_SHAPE),
+        "distill": Algorithm(distill, DISTILL_SHAPE),
     }
 )
 """By name, with the bounds of their papers; ``algorithm_of`` puts in those of the settings."""
@@ -61,12 +63,18 @@ def algorithm_of(settings: TrainingSettings) -> Algorithm:
         ratio_low=low,
         ratio_high=high,
         correction=_correction(settings, base.shape.correction),
-        kl=KlTerm(weight=settings.kl_weight, estimator=settings.kl_estimator, reference=settings.kl_reference),
+        kl=_divergence(settings),
     )
     if settings.overlong_limit is None or settings.shuffle_rewards:  # lengths are not shuffled: the control has none
         return replace(base, shape=shape)
     overlong = Overlong(limit=settings.overlong_limit, buffer=settings.overlong_buffer)
     return replace(base, shape=shape, credits=apart(functools.partial(dapo, overlong=overlong)))
+
+
+def _divergence(settings: TrainingSettings) -> KlTerm:
+    if settings.teacher_weight:  # what turns log μ in the teacher's term into log π (see ``distill``)
+        return msgspec.structs.replace(DISTILL_SHAPE.kl, weight=settings.teacher_weight)
+    return KlTerm(weight=settings.kl_weight, estimator=settings.kl_estimator, reference=settings.kl_reference)
 
 
 def _bounds(settings: TrainingSettings, shape: LossShape) -> tuple[float, float]:
