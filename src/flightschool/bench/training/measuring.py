@@ -28,7 +28,7 @@ PARTS = ("kernels", "overlap", "tokens", "multi", "wall", "kills")
 DEFAULT_PARTS = PARTS[:-1]
 """Without those that are measured only where they are named: fifty starts of a run take minutes."""
 _KEYS = {
-    "kernels": ("generation_share_of_limit", "training_share_of_peak"),
+    "kernels": ("generation_share_of_limit", "training_share_of_peak", "training_share_of_torch_peak"),
     "overlap": (
         "async_share_of_bound",
         "async_over_two_threads",
@@ -43,7 +43,7 @@ _KEYS = {
         "ess",
     ),
     "tokens": ("trl_ratio_tokens", "trl_ratio_tokens_async"),
-    "multi": ("trl_ratio_multi", "trl_ratio_multi_async", "multi_share_of_bound"),
+    "multi": ("trl_ratio_multi", "trl_ratio_multi_async", "multi_share_of_bound", "multi_share_of_torch_bound"),
     "wall": ("trl_ratio_wall", "trl_ratio_wall_async"),
     "kills": ("num_kills", "lineage_faults", "attempts_lost", "killed_groups_trained"),
 }
@@ -89,7 +89,9 @@ class TrainingBench(Record, frozen=True, kw_only=True):
     """The same over three turns with two tools."""
     trl_ratio_multi_async: float | None = None
     multi_share_of_bound: float | None = None
-    """Ours over three turns / the bound of ``limits.bound_tokens_per_s``."""
+    """Ours over three turns / the bound of ``limits.bound_tokens_per_s``, by the fastest kernel at hand."""
+    multi_share_of_torch_bound: float | None = None
+    """The same beside the bound of one who multiplies by torch's own kernel."""
     trl_ratio_wall: float | None = None
     """Wall time until rollouts on fresh tasks succeed in .9, TRL's / ours: both synchronous, two threads."""
     trl_ratio_wall_async: float | None = None
@@ -98,6 +100,9 @@ class TrainingBench(Record, frozen=True, kw_only=True):
     """Whether TRL had not reached it in one of the races when its time was over."""
     generation_share_of_limit: float | None = None
     training_share_of_peak: float | None = None
+    """Of the fastest kernel's peak."""
+    training_share_of_torch_peak: float | None = None
+    """Of the peak of torch's own kernel: above 1 where ours multiplies by a faster one."""
     async_share_of_bound: float | None = None
     async_over_two_threads: float | None = None
     """Groups a second, asynchronous with one thread a station / synchronous with two threads."""
@@ -164,6 +169,7 @@ class _Bench:
             "kernels": found,
             "generation_share_of_limit": found.generation.share_of_limit,
             "training_share_of_peak": found.training.share_of_peak,
+            "training_share_of_torch_peak": found.training.gflops / found.limits.torch_gflops,
         }
 
     def overlap(self) -> None:
@@ -209,7 +215,12 @@ class _Bench:
         if isinstance(kernels, Kernels):
             measured = [step for side in found.ours for step in side.measured]
             bound = bound_tokens_per_s(kernels.limits, measured)
-            self.fields |= {"multi_bound_tokens_per_s": bound, "multi_share_of_bound": found.tokens_per_s / bound}
+            by_torch = bound_tokens_per_s(kernels.limits.by_torch(), measured)
+            self.fields |= {
+                "multi_bound_tokens_per_s": bound,
+                "multi_share_of_bound": found.tokens_per_s / bound,
+                "multi_share_of_torch_bound": found.tokens_per_s / by_torch,
+            }
 
     def wall(self) -> None:
         """Wall time to success beside TRL, each repeat on orders of its own."""

@@ -52,6 +52,8 @@ LIMITS = Limits(
     torch_gflops=1.5,
     body_s={32: 0.32, 512: 5.12},
     head_s={32: 0.64},
+    torch_body_s={32: 0.64, 512: 10.24},
+    torch_head_s={32: 0.96},
     num_body=80_000_000,
     num_head=20_000_000,
     kv_bytes=1_000_000,
@@ -70,6 +72,16 @@ def test_the_bound_computes_every_distinct_token_once() -> None:
     steps = [step(1.0, 50, prefill_tokens=50)]
     needed = 50 * 0.96 / 32 + 0.5 + LIMITS.train_s(100, 50) + 7.0
     assert bound_tokens_per_s(LIMITS, steps) == pytest.approx(50 / needed)
+
+
+def test_a_bound_by_torch_alone_allows_less() -> None:
+    steps = [step(1.0, 50, prefill_tokens=50)]
+    own = LIMITS.by_torch()
+    assert own.prefill_s(100) == pytest.approx(2.0)
+    needed = 50 * 1.6 / 32 + 1.0 + own.train_s(100, 50) + 7.0
+    assert own.train_s(100, 50) == pytest.approx(LIMITS.train_s(100, 50) * 2.0 / 1.5)
+    assert bound_tokens_per_s(own, steps) == pytest.approx(50 / needed)
+    assert bound_tokens_per_s(own, steps) < bound_tokens_per_s(LIMITS, steps)
 
 
 def flown(wall_s: float, train_s: float, rewards: tuple[float, ...]) -> Flown:
