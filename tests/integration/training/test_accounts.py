@@ -33,7 +33,14 @@ def settings(**fields: Any) -> TrainingSettings:
 
 
 def fly(folder: Path, runner: BanditRunner, **fields: Any) -> list[StepProgress]:
-    train(settings(**fields), model=folder.parent / "model", run_dir=folder, source=PoolSource(TASKS), runner=runner)
+    train(
+        settings(**fields),
+        model=folder.parent / "model",
+        run_dir=folder,
+        source=PoolSource(TASKS),
+        runner=runner,
+        unaudited="a test",
+    )
     return read_metrics(RunFolder(folder).metrics)
 
 

@@ -83,7 +83,13 @@ def gains(folder: Path, seed: int, *, shuffled: bool) -> tuple[float, float]:
     )
     source = PoolSource(POOL)
     result = train(
-        settings, model=tiny_folder(), run_dir=folder, source=source, runner=BanditRunner(), progress=rows.append
+        settings,
+        model=tiny_folder(),
+        run_dir=folder,
+        source=source,
+        runner=BanditRunner(),
+        progress=rows.append,
+        unaudited="a test",
     )
     first, last = (statistics.fmean(row.reward_outcome for row in part) for part in (rows[:4], rows[-4:]))
     after = asyncio.run(outcome_on_held_out(Path(result.model)))

@@ -91,7 +91,14 @@ def fly(folder: Path) -> Record:
         restart_pause_s=0.0,
         trackers=(),
     )
-    return train(settings, model=tiny_folder(), run_dir=folder, source=source, runner=runner)
+    return train(
+        settings,
+        model=tiny_folder(),
+        run_dir=folder,
+        source=source,
+        runner=runner,
+        unaudited="a benchmark of accounting: no score of this run is a result",
+    )
 
 
 class _Killer:
