@@ -82,7 +82,7 @@ def test_overlapping_keeps_the_bound_and_drops_nothing() -> None:
     assert found.ess is not None
     assert 0.5 < found.ess <= 1.0 + 1e-6
     assert found.equal_final_reward is None
-    assert "fewer than 40 groups" in found.reasons["equal_final_reward"]
+    assert "fewer than 100 groups" in found.reasons["equal_final_reward"]
     assert found.overlap is not None
     assert 1.0 <= found.overlap.bound <= 2.0
     assert {target.name for target in found.targets} == {

@@ -33,7 +33,7 @@ GROUPS_PER_STEP, GROUP_SIZE = 4, 8
 MAX_STALENESS = 2
 MARGIN = 0.1
 """Final reward that asynchrony may cost at most, at 95 %, for the two to count as equal."""
-LEAST_GROUPS = 40
+LEAST_GROUPS = 100
 """Of the end of each run, from which equality is judged."""
 
 

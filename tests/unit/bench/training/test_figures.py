@@ -116,11 +116,11 @@ def test_overlapping_is_held_against_the_longer_of_two_stations() -> None:
 @pytest.mark.parametrize(
     ("overlapping", "in_turn", "equal"),
     [
-        ([0.50, 0.51] * 20, [0.52, 0.53] * 20, True),  # .02 less, ± .002
-        ([0.40, 0.41] * 20, [0.52, 0.53] * 20, False),  # .12 less
-        ([1.0] * 40, [0.99] * 40, True),  # better is no loss
-        ([0.0, 1.0] * 20, [0.0, 1.0] * 20, False),  # no difference seen, but ± .22: a loss is not ruled out
-        ([0.5] * 39, [0.5] * 60, None),
+        ([0.50, 0.51] * 50, [0.52, 0.53] * 50, True),  # .02 less, ± .002
+        ([0.40, 0.41] * 50, [0.52, 0.53] * 50, False),  # .12 less
+        ([1.0] * 100, [0.99] * 100, True),  # better is no loss
+        ([0.0, 1.0] * 50, [0.0, 1.0] * 50, False),  # no difference seen, but ± .14: a loss is not ruled out
+        ([0.5] * 99, [0.5] * 120, None),
     ],
 )
 def test_equal_is_what_rules_a_loss_out(overlapping: list[float], in_turn: list[float], equal: bool | None) -> None:
