@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "flightschool"
 ANY, NONE, ORDER = "any", "none", "order"
 
 LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (ANY, ("digest", "errors", "records", "protocols", "config", "lazy")),
+    (ANY, ("digest", "errors", "records", "protocols", "config", "lazy", "compiling")),
     (NONE, ("store", "statistics", "lineage")),
     (NONE, ("governance", "sandbox", "models")),
     (NONE, ("tools", "tasks")),

@@ -53,6 +53,7 @@ def examine() -> list[Finding]:
     checks: tuple[Callable[[], Finding | list[Finding]], ...] = (
         _python,
         _torch,
+        _kernels,
         _accelerator,
         _cores,
         _memory,
@@ -84,6 +85,18 @@ def _torch() -> Finding:
     except ImportError as error:
         return Finding(name="torch", state="missing", found=f"cannot be imported: {error}", mend="pip install torch")
     return Finding(name="torch", state="ok", found=f"{torch.__version__}, {torch.get_num_threads()} threads")
+
+
+def _kernels() -> Finding:
+    try:
+        from flightschool.engines.kernels import find_kernels
+    except ImportError as error:
+        return Finding(name="kernels", state="note", found=f"unknown without torch: {error}")
+    kernels = find_kernels()
+    if kernels.library is not None:
+        return Finding(name="kernels", state="ok", found=kernels.found)
+    mend = "on CPUs, a C compiler (gcc or clang) makes training and generation about a fifth faster"
+    return Finding(name="kernels", state="note", found=f"{kernels.found}; torch attends", mend=mend)
 
 
 def _accelerator() -> Finding:

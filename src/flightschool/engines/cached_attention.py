@@ -4,6 +4,8 @@ A step's rows stand in three parts: *decoding* rows (one new token of a sequence
 of a sequence), and rows that compute a shared prefix. Each layer first writes all new keys and values, then attends;
 so a prefix and the sequences that begin with it can be computed in the same step.
 
+What the native kernel cannot (other devices and types) is done here by torch; see ``piecewise_attention`` for the rest.
+
 Decoding is where the time goes, and its cost is reading the cache. The part of the scores that falls on a shared
 prefix is one matrix product for all members of the group, which reads the prefix once (compare cascade or "hydragen"
 attention), and prefixes in neighbouring slots are one batched product; the part on the tails, and on prefixes that only
@@ -25,26 +27,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from flightschool.engines.kv_cache import KvSlots
+from flightschool.engines.segments import Segment, rows_of
 
-__all__ = ["CachedAttention", "Segment"]
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Consecutive new tokens of one sequence, or of one shared prefix."""
-
-    slot: int
-    offset: int
-    """Tokens already in the slot."""
-    tokens: tuple[int, ...]
-    prefix_slot: int = -1
-    """Slot of the prefix in front; -1 if there is none."""
-    prefix_length: int = 0
-
-    @property
-    def end(self) -> int:
-        """Tokens in the slot after this step."""
-        return self.offset + len(self.tokens)
+__all__ = ["CachedAttention"]
 
 
 @dataclass(frozen=True)
@@ -113,7 +98,7 @@ class CachedAttention:
         device = tails.keys[0].device
         self._own_places = _places(own, device)
         self._shared_places = _places(prefixes, device)
-        self.tokens_N, self.positions_N = _rows([*own, *prefixes], device)
+        self.tokens_N, self.positions_N = rows_of([*own, *prefixes], device)
         groups, self._lone_runs = _prefix_groups(decoding)
         self._cohorts = [_cohort(run, device) for run in _neighbours(groups)]
         self._runs = _slot_runs(enumerate(decoding))
@@ -190,11 +175,6 @@ class CachedAttention:
         return out.view(num_kv_heads, -1, num, size).permute(2, 0, 1, 3).reshape(num, heads, size)
 
 
-def order_decoding(segment: Segment) -> tuple[int, int]:
-    """Sort key: members of a group together, neighbouring slots in sequence."""
-    return segment.prefix_slot, segment.slot
-
-
 def _places(segments: Sequence[Segment], device: torch.device) -> tuple[Tensor, Tensor]:
     """Slot and position of every row."""
     slots = [segment.slot for segment in segments for _ in segment.tokens]
@@ -202,15 +182,6 @@ def _places(segments: Sequence[Segment], device: torch.device) -> tuple[Tensor, 
     return torch.tensor(slots, device=device, dtype=torch.long), torch.tensor(
         positions, device=device, dtype=torch.long
     )
-
-
-def _rows(segments: Sequence[Segment], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Token id and position in its whole sequence of every row."""
-    tokens = [token for segment in segments for token in segment.tokens]
-    positions = [
-        segment.prefix_length + position for segment in segments for position in range(segment.offset, segment.end)
-    ]
-    return torch.tensor(tokens, device=device), torch.tensor(positions, device=device)
 
 
 def _scores(q_BKGF: Tensor, keys_SKCF: Tensor, run: _Stretch) -> Tensor:

@@ -25,6 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from flightschool.engines.kernels import add_product, can_multiply
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -45,6 +47,8 @@ _FAMILY = frozenset({"x86_64", "AMD64", "amd64"})
 _PACKED_ROWS = 32
 """Rows that a packed weight is laid out for; any number may be multiplied with it."""
 _WIDE = torch.backends.cpu.get_cpu_capability() == "AVX512"
+_DEEP = 8192
+"""Outputs (those of a head) from which the gradient of the input is the native kernel's."""
 _GRADIENT_ROWS = 2048
 """Rows of a weight whose gradient oneDNN makes at once: they stay in the cache until they are added."""
 
@@ -184,6 +188,9 @@ def add_gradient(weight: Tensor, grad_NO: Tensor, x_NI: Tensor) -> None:
     """``weight.grad += gᵀ x``."""
     if weight.grad is None:
         weight.grad = torch.zeros_like(weight)
+    if can_multiply(weight):
+        add_product(weight.grad, grad_NO.T, x_NI)
+        return
     if not _WIDE:
         weight.grad.addmm_(grad_NO.T, x_NI)
         return
@@ -194,6 +201,8 @@ def add_gradient(weight: Tensor, grad_NO: Tensor, x_NI: Tensor) -> None:
 
 def input_gradient(grad_NO: Tensor, weight: Tensor) -> Tensor:
     """``g W``."""
+    if grad_NO.shape[1] >= _DEEP and can_multiply(weight):
+        return add_product(grad_NO.new_zeros(grad_NO.shape[0], weight.shape[1]), grad_NO, weight)
     return _product(grad_NO, weight.T)
 
 

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flightschool.engines.cached_attention import Segment, order_decoding
 from flightschool.engines.grammar import GrammarWalk
 from flightschool.engines.kv_cache import LEAST_COPIED, KvSlots, Prefix, PrefixPool, Session
+from flightschool.engines.segments import Segment, order_decoding
 from flightschool.protocols import Generation, GenerationRequest
 
 __all__ = ["Counters", "Job", "Plan", "Scheduler", "keep_routes"]

@@ -31,8 +31,10 @@ from flightschool.engines.experts import RecordedRouting
 from flightschool.engines.folders import LoadedModel
 from flightschool.engines.grammar import GrammarBook, GrammarWalk
 from flightschool.engines.grammar_text import grammar_support
+from flightschool.engines.kernels import has_kernels
 from flightschool.engines.kv_cache import KvSlots, PrefixPool, Session
 from flightschool.engines.memory import trim
+from flightschool.engines.piecewise_attention import PiecewiseAttention
 from flightschool.engines.products import serve_fast
 from flightschool.engines.requests import check_state, drawing
 from flightschool.engines.sampling import restrict, sample
@@ -112,6 +114,7 @@ class TorchEngine(EngineBase):
         self._task: asyncio.Task[None] | None = None
         self._count = Counters()
         weight = loaded.model.model.embed_tokens.weight
+        self._has_kernels = has_kernels(weight.device, weight.dtype, loaded.config.head_dim)
         tails, shared = (
             KvSlots(loaded.config, most, weight.dtype, weight.device) for most in (max_slots, max_prefixes)
         )
@@ -275,7 +278,8 @@ class TorchEngine(EngineBase):
         return finished
 
     def _forward(self, plan: Plan) -> Tensor:
-        attention = CachedAttention(
+        attend = PiecewiseAttention if self._has_kernels else CachedAttention
+        attention = attend(
             [segment for _, _, segment in plan.decoding],
             [segment for _, _, segment in plan.filling],
             [segment for _, segment in plan.prefixes],

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, Protocol
 
 import torch
@@ -28,6 +30,7 @@ from torch.utils.checkpoint import checkpoint
 from flightschool.engines.architecture import TransformerConfig
 from flightschool.engines.experts import Experts, Routing
 from flightschool.engines.fused import rms_norm, rotate_halves
+from flightschool.engines.kernels import Run, Span, Work, attend, has_kernels
 from flightschool.engines.products import InPlace
 from flightschool.errors import InputError
 
@@ -59,6 +62,8 @@ class CausalAttention:
     def __call__(self, layer: int, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
         """See ``Attention``."""
         del layer
+        if has_kernels(q_NHF.device, q_NHF.dtype, q_NHF.shape[2]):
+            return attend(q_NHF, k_NKF, v_NKF, self._work)
         if len(set(self._lengths)) == 1:  # equal lengths: one batched call
             size = self._lengths[0]
             q, k, v = (t.reshape(-1, size, *t.shape[1:]).transpose(1, 2) for t in (q_NHF, k_NKF, v_NKF))
@@ -69,6 +74,16 @@ class CausalAttention:
             out = _attend(*(t.transpose(0, 1).unsqueeze(0) for t in (q, k, v)))
             outs.append(out.squeeze(0).transpose(0, 1))
         return torch.cat(outs)
+
+    @cached_property
+    def _work(self) -> Work:
+        starts = accumulate(self._lengths, initial=0)
+        return Work(
+            [
+                Span(start, length, (Run(start, length, first_sees=1),))
+                for start, length in zip(starts, self._lengths, strict=False)
+            ]
+        )
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

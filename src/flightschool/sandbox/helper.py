@@ -1,25 +1,20 @@
 """The native helper: launcher and agent in C, compiled once into the user's cache where a compiler is there.
 
 It does what ``node`` does, several times as fast; without it ``node`` does it, and ``FLIGHTSCHOOL_SANDBOX_HELPER=off``
-keeps to that. A build is named by the digest of what it was made from, put in place whole or not at all, and run only
-if it belongs to the user and nobody else may write to it.
+keeps to that (see ``compiling`` for how a build is named, kept and trusted).
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import platform
-import shutil
-import stat
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from flightschool.compiling import compilers, digest_of_sources, find_build, run_compiler
 from flightschool.sandbox.node.syscalls import NUMBERS
 
 __all__ = ["SWITCH", "Helper", "compile_c", "compiler", "find_helper"]
@@ -27,11 +22,9 @@ __all__ = ["SWITCH", "Helper", "compile_c", "compiler", "find_helper"]
 SWITCH: Final = "FLIGHTSCHOOL_SANDBOX_HELPER"
 SOURCES: Final = Path(__file__).parent / "native_helper"
 PROGRAM: Final = "sandbox-init"
-_COMPILERS: Final = ("cc", "gcc", "clang")
 _FLAGS: Final = ("-std=gnu11", "-O2", "-Wall", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2")
 _LINKING: Final = (("-static",), ())
 """Static where a static C library is installed: nothing but the kernel is needed then."""
-_COMPILE_S: Final = 120.0
 _NO_CONTROL: Final = 1
 """What it ends with when its standard input is no socket: the proof that this machine runs it."""
 
@@ -60,96 +53,40 @@ def _found(user: int, settings: tuple[str, ...]) -> Helper:
         return Helper("", f"switched off by {SWITCH}")
     if not NUMBERS:
         return Helper("", f"machine {platform.machine()} is not known to it")
-    name = f"{PROGRAM}-{_digest()}"
-    folders = _cache_folders(user)
-    for folder in folders:
-        if _is_ours(folder / name, user):
-            return Helper(str(folder / name), f"native helper {name[-8:]}")
-    program = compiler()
-    if program is None:
-        return Helper("", "no C compiler (cc, gcc, clang) to build the native helper with")
-    said = "no folder for it"
-    for folder in folders:
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not _is_ours(folder, user):
-                continue
-            said = _build(program, folder / name)
-        except OSError as error:
-            said = str(error)
-            continue
-        if not said:
-            return Helper(str(folder / name), f"native helper {name[-8:]}")
+    digest = digest_of_sources([*SOURCES.glob("*.c"), *SOURCES.glob("*.h")], _FLAGS, _LINKING)
+    program, said = find_build(f"{PROGRAM}-{digest}", user, _build)
+    if program is not None:
+        return Helper(str(program), f"native helper {digest[-8:]}")
     return Helper("", f"the native helper could not be built: {said}")
-
-
-def _digest() -> str:
-    known = hashlib.sha256(repr((platform.machine(), _FLAGS, _LINKING)).encode())
-    for path in sorted([*SOURCES.glob("*.c"), *SOURCES.glob("*.h")]):
-        known.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return known.hexdigest()[:32]
-
-
-def _cache_folders(user: int) -> list[Path]:
-    """Best first; the last is for users without a home of their own."""
-    chosen = os.environ.get("FLIGHTSCHOOL_CACHE")
-    if chosen:
-        return [Path(chosen) / "native"]
-    places = [Path(tempfile.gettempdir()) / f"flightschool-{user}" / "native"]
-    with contextlib.suppress(RuntimeError):  # no home folder at all
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        places.insert(0, root / "flightschool" / "native")
-    return places
-
-
-def _is_ours(path: Path, user: int) -> bool:
-    """It and the folder it lies in belong to the user, and nobody else may write to them; no links."""
-    for one in (path, path.parent):
-        try:
-            found = one.lstat()
-        except OSError:
-            return False
-        if found.st_uid != user or found.st_mode & 0o022 or stat.S_ISLNK(found.st_mode):
-            return False
-    return True
 
 
 def compiler() -> str | None:
     """A C compiler on PATH."""
-    return next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+    return next(iter(compilers()), None)
 
 
 def compile_c(program: str, sources: list[Path], target: Path) -> str:
     """Compile sources to ``target``, statically where that works. Returns what the compiler said if it failed."""
     said = ""
-    environ = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
     for linking in _LINKING:
-        command = [program, *_FLAGS, *linking, "-I", str(SOURCES), "-o", str(target), *map(str, sources), "-lm"]
-        try:
-            done = subprocess.run(
-                command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMPILE_S, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
-        if done.returncode == 0:
+        said = run_compiler(
+            [program, *_FLAGS, *linking, "-I", str(SOURCES), "-o", str(target), *map(str, sources), "-lm"]
+        )
+        if not said:
             return ""
-        said = done.stderr.decode(errors="replace").strip()[-500:]
-    return said or "the compiler failed"
+    return said
 
 
-def _build(program: str, target: Path) -> str:
-    """Beside its place, tried, and then moved there. Returns why not."""
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as folder:
-        made = Path(folder) / PROGRAM
-        said = compile_c(program, sorted(SOURCES.glob("*.c")), made)
-        if said:
-            return said
-        made.chmod(0o700)
-        try:
-            tried = subprocess.run([made], stdin=subprocess.DEVNULL, env={}, timeout=10, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"it does not run here: {error}"
-        if tried.returncode != _NO_CONTROL:
-            return f"it does not run here: ended with {tried.returncode}"
-        made.replace(target)
+def _build(target: Path) -> str:
+    """Compiled, and tried. Returns why not."""
+    said = compile_c(compilers()[0], sorted(SOURCES.glob("*.c")), target)
+    if said:
+        return said
+    target.chmod(0o700)
+    try:
+        tried = subprocess.run([target], stdin=subprocess.DEVNULL, env={}, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"it does not run here: {error}"
+    if tried.returncode != _NO_CONTROL:
+        return f"it does not run here: ended with {tried.returncode}"
     return ""

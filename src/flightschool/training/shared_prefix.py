@@ -1,23 +1,23 @@
 """Attention over a pack: every segment sees itself causally and the segments above it, with gradients into both.
 
 A prompt that eight members share is computed once, forward and backward; its keys and values are read by all eight,
-and their gradients meet in it. Segments of equal depth and similar length are padded into one batch: queries
-``[B, T]``, keys and values ``[B, C + T]`` gathered by index from the flat pack, ``C`` the longest path above. Only the
-small attention tensors are ever padded; all linear layers run on the flat tokens. On CPUs and in float32, long segments
-that many tokens see are multiplied apart (see ``cascade``); not on accelerators, whose kernels for batches are at their
-best, and not in bfloat16, whose sums of exponentials would be rounded before the parts are joined.
+and their gradients meet in it. On CPUs and in float32 the native kernel reads keys as they lie (``engines.kernels``).
+Elsewhere segments of equal depth and similar length are padded into one batch: queries ``[B, T]``, keys and values
+``[B, C + T]`` gathered by index from the flat pack, ``C`` the longest path above. Only the small attention tensors are
+ever padded; all linear layers run on the flat tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flightschool.training.cascade import CASCADED_TYPES, Above, Batch, Cascade, cascaded
+from flightschool.engines.kernels import Run, Span, Work, attend, has_kernels
 from flightschool.training.packing import Pack, Segment
 from flightschool.training.rows import Layout, deal, gather_up, repeat
 from flightschool.training.stem_attention import Stem
@@ -26,8 +26,6 @@ __all__ = ["SharedPrefixAttention"]
 
 _LEAST_SHARE = 0.9
 """Of the longest segment's length: shorter ones are not padded to it."""
-_LEAST_ABOVE, _LEAST_BELOW = 256, 64
-"""Tokens of a segment, and tokens below it, from which a product of their own is worth its calls."""
 
 
 @dataclass(frozen=True)
@@ -59,45 +57,57 @@ class SharedPrefixAttention:
         pack: whose tokens the model is run on, unchanged in order.
         device: where indices and masks live.
         stem: what stands before the pack's tokens, if the pack was cut off one (see ``stem``).
-        dtype: of queries, keys and values.
     """
 
-    def __init__(
-        self,
-        pack: Pack,
-        device: torch.device | str = "cpu",
-        stem: Stem | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        self._stem = stem
-        apart = torch.device(device).type == "cpu" and dtype in CASCADED_TYPES
-        self._above = _above(pack) if apart else {}
-        self._buckets = [
-            _bucket(pack, segments, self._above, device) for depth in _by_depth(pack) for segments in _by_length(depth)
-        ]
-        self._layout = _layout(pack, self._buckets, device)
-        self._keys_R = torch.cat([bucket.keys_BC.flatten() for bucket in self._buckets])
+    def __init__(self, pack: Pack, device: torch.device | str = "cpu", stem: Stem | None = None) -> None:
+        self._pack, self._device, self._stem = pack, device, stem
 
     def __call__(self, layer: int, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
         """Attend; ``[N, H, F]``."""
         if self._stem is not None:
             k_NKF, v_NKF = self._stem.before(layer, k_NKF, v_NKF)
-        if self._above:
-            return cascaded(q_NHF, k_NKF, v_NKF, self._cascade(q_NHF.shape[1] // k_NKF.shape[1], q_NHF.dtype))
+        if has_kernels(q_NHF.device, q_NHF.dtype, q_NHF.shape[2]):
+            return attend(q_NHF, k_NKF, v_NKF, self._work)
+        return self._padded.attend(q_NHF, k_NKF, v_NKF)
+
+    @cached_property
+    def _work(self) -> Work:
+        return Work(list(_spans(self._pack)))
+
+    @cached_property
+    def _padded(self) -> _Padded:
+        return _Padded(self._pack, self._device)
+
+
+def _spans(pack: Pack) -> Iterator[Span]:
+    before = pack.stem_length  # whose keys stand in front
+    for segment in pack.segments:
+        if segment.length and segment.start >= 0:
+            above = [pack.segments[parent] for parent in segment.parents]
+            runs = [Run(parent.start + before, parent.length) for parent in above if parent.length]
+            own = Run(segment.start + before, segment.length, first_sees=1)
+            yield Span(segment.start, segment.length, (*runs, own))
+
+
+class _Padded:
+    """A pack as padded batches."""
+
+    def __init__(self, pack: Pack, device: torch.device | str) -> None:
+        self.buckets = [_bucket(pack, segments, device) for depth in _by_depth(pack) for segments in _by_length(depth)]
+        self._layout = _layout(pack, self.buckets, device)
+        self._keys_R = torch.cat([bucket.keys_BC.flatten() for bucket in self.buckets])
+
+    def attend(self, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
+        """See ``SharedPrefixAttention``; keys of the stem stand in front."""
         num_kv, size = k_NKF.shape[1:]
         queries = torch.split(
-            deal(q_NHF.flatten(1), self._layout), [bucket.queries_BT.numel() for bucket in self._buckets]
+            deal(q_NHF.flatten(1), self._layout), [bucket.queries_BT.numel() for bucket in self.buckets]
         )
-        widths = [bucket.keys_BC.numel() for bucket in self._buckets]
+        widths = [bucket.keys_BC.numel() for bucket in self.buckets]
         keys, values = (torch.split(repeat(x.flatten(1), self._keys_R), widths) for x in (k_NKF, v_NKF))
-        rows = zip(self._buckets, queries, keys, values, strict=True)
+        rows = zip(self.buckets, queries, keys, values, strict=True)
         outs_RX = torch.cat([_attend(*one, num_kv, size) for one in rows])
         return gather_up(outs_RX, self._layout).view(q_NHF.shape)
-
-    def _cascade(self, num_shared: int, dtype: torch.dtype) -> Cascade:
-        sizes = [(*bucket.queries_BT.shape, bucket.bias_of(num_shared, dtype)) for bucket in self._buckets]
-        batches = [Batch(num_rows, length, bias) for num_rows, length, bias in sizes]
-        return Cascade(tuple(self._above.values()), batches, self._layout, self._keys_R)
 
 
 def _attend(bucket: _Bucket, q_RX: Tensor, k_RX: Tensor, v_RX: Tensor, num_kv: int, size: int) -> Tensor:
@@ -110,24 +120,6 @@ def _attend(bucket: _Bucket, q_RX: Tensor, k_RX: Tensor, v_RX: Tensor, num_kv: i
     bias = bucket.bias_of(num_shared, q.dtype)
     out = F.scaled_dot_product_attention(q.flatten(2, 3), k, v, attn_mask=bias)
     return out.view(q.shape).permute(0, 3, 1, 2, 4).reshape(num_rows * length, -1)
-
-
-def _above(pack: Pack) -> dict[int, Above]:
-    """Segments long enough, and seen by enough tokens, that a product of their own pays; by their place."""
-    below: dict[int, list[Segment]] = {}
-    for segment in pack.segments:
-        for parent in segment.parents:
-            below.setdefault(parent, []).append(segment)
-    found = {}
-    for place, seeing in below.items():
-        segment, num = pack.segments[place], sum(one.length for one in seeing)
-        if segment.length >= _LEAST_ABOVE and num >= _LEAST_BELOW:
-            tokens = torch.cat([torch.arange(one.start, one.start + one.length) for one in seeing]).sort().values
-            first, last = int(tokens[0]), int(tokens[-1])
-            seen = slice(first, last + 1) if last - first + 1 == num else tokens
-            first_key = segment.start + pack.stem_length
-            found[place] = Above(slice(first_key, first_key + segment.length), seen)
-    return found
 
 
 def _by_depth(pack: Pack) -> Iterator[list[Segment]]:
@@ -154,9 +146,9 @@ def _by_length(segments: list[Segment]) -> Iterator[list[Segment]]:
     yield batch
 
 
-def _bucket(pack: Pack, segments: list[Segment], apart: Container[int], device: torch.device | str) -> _Bucket:
-    """Segments with what is above them, but for what is multiplied apart."""
-    above = [[pack.segments[parent] for parent in segment.parents if parent not in apart] for segment in segments]
+def _bucket(pack: Pack, segments: list[Segment], device: torch.device | str) -> _Bucket:
+    """Segments with what is above them."""
+    above = [[pack.segments[parent] for parent in segment.parents] for segment in segments]
     num_above = [sum(parent.length for parent in parents) for parents in above]
     longest, deepest = max(segment.length for segment in segments), max(num_above)
     queries = torch.empty(len(segments), longest, dtype=torch.long)

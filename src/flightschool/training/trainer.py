@@ -101,7 +101,7 @@ class TorchTrainer(TrainerBase):
         if self._routes is not None:
             routing = ReplayedRouting(pack.routes_N, self._loaded.config, self._device)
             self._num_replayed += routing.num_replayed
-        attention = SharedPrefixAttention(pack, self._device, stem, self._dtype)
+        attention = SharedPrefixAttention(pack, self._device, stem)
         hidden_ND: Tensor = self.model(tokens_N, positions_N, attention, routing)
         return hidden_ND
 
@@ -111,7 +111,7 @@ class TorchTrainer(TrainerBase):
     @torch.no_grad()
     def _reference_logprobs(self, pack: Pack, stem: Stem | None, targets: PackTensors) -> Tensor:
         tokens_N, positions_N = self._tensors(pack)
-        attention: Attention = SharedPrefixAttention(pack, self._device, stem, self._dtype)
+        attention: Attention = SharedPrefixAttention(pack, self._device, stem)
         return score_all(self._reference.logits, self._reference(tokens_N, positions_N, attention), targets)
 
     def _tensors(self, pack: Pack) -> tuple[Tensor, Tensor]:

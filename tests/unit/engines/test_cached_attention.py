@@ -1,4 +1,4 @@
-"""Decoding over shared prefixes: tables of groups of any sizes give what each row gives by itself."""
+"""Decoding over shared prefixes: groups of any sizes give what each row gives by itself, whoever attends."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import torch
 from torch import Tensor
 
 from flightschool.engines.architecture import TransformerConfig
-from flightschool.engines.cached_attention import CachedAttention, Segment, order_decoding
+from flightschool.engines.cached_attention import CachedAttention
 from flightschool.engines.kv_cache import KvSlots
+from flightschool.engines.piecewise_attention import PiecewiseAttention
+from flightschool.engines.segments import Segment, order_decoding
+
+Attend = type[CachedAttention] | type[PiecewiseAttention]
 
 CONFIG = TransformerConfig(
     vocab=8, hidden=16, intermediate=16, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=4, attention_bias=False
@@ -40,6 +44,7 @@ def by_itself(q_HF: Tensor, segment: Segment, tails: KvSlots, shared: KvSlots) -
     return torch.einsum("hc,hcf->hf", weights, v)
 
 
+@pytest.mark.parametrize("attend", [CachedAttention, PiecewiseAttention])
 @pytest.mark.parametrize(
     "groups",
     [
@@ -51,7 +56,7 @@ def by_itself(q_HF: Tensor, segment: Segment, tails: KvSlots, shared: KvSlots) -
         {4: 1},
     ],
 )
-def test_rows_of_all_groups_see_their_own_prefix_and_tail(groups: dict[int, int]) -> None:
+def test_rows_of_all_groups_see_their_own_prefix_and_tail(groups: dict[int, int], attend: Attend) -> None:
     lengths = {slot: 3 + 2 * slot for slot in range(7)}
     tails, shared = filled(12, 9, 1), filled(7, 16, 2)
     segments = [
@@ -59,9 +64,33 @@ def test_rows_of_all_groups_see_their_own_prefix_and_tail(groups: dict[int, int]
         for row, slot in enumerate(slot for slot, num in groups.items() for _ in range(num))
     ]
     segments.sort(key=order_decoding)
-    attention = CachedAttention(segments, [], [], tails, shared)
+    attention = attend(segments, [], [], tails, shared)
     generator = torch.Generator().manual_seed(3)
     q, k, v = (torch.randn(len(segments), heads, 4, generator=generator) for heads in (4, 2, 2))
     found = attention(0, q, k, v)  # writes the new keys and values first
     expected = torch.stack([by_itself(q[row], segment, tails, shared) for row, segment in enumerate(segments)])
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("attend", [CachedAttention, PiecewiseAttention])
+def test_rows_that_fill_in_see_what_was_there_and_themselves(attend: Attend) -> None:
+    """A prefix grows by two tokens, two sequences by three behind it, one of them decodes beside them."""
+    tails, shared = filled(12, 9, 1), filled(7, 16, 2)
+    decoding = [Segment(slot=0, offset=4, tokens=(1,), prefix_slot=2, prefix_length=6)]
+    filling = [
+        Segment(slot=1, offset=0, tokens=(1, 2, 3), prefix_slot=2, prefix_length=6),
+        Segment(slot=2, offset=5, tokens=(1, 2, 3)),
+    ]
+    prefixes = [Segment(slot=2, offset=4, tokens=(1, 2))]
+    attention = attend(decoding, filling, prefixes, tails, shared)
+    assert attention.positions_N.tolist() == [10, 6, 7, 8, 5, 6, 7, 4, 5]
+    generator = torch.Generator().manual_seed(3)
+    q, k, v = (torch.randn(9, heads, 4, generator=generator) for heads in (4, 2, 2))
+    found = attention(0, q, k, v)
+    rows = [(segment, place) for segment in [*decoding, *filling] for place in range(len(segment.tokens))]
+    for row, (segment, place) in enumerate(rows):
+        cut = Segment(segment.slot, segment.offset + place, (1,), segment.prefix_slot, segment.prefix_length)
+        torch.testing.assert_close(found[row], by_itself(q[row], cut, tails, shared))
+    for row, place in ((7, 4), (8, 5)):
+        cut = Segment(slot=2, offset=place, tokens=(1,))
+        torch.testing.assert_close(found[row], by_itself(q[row], cut, shared, shared))

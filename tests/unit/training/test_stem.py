@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.training.test_trainer import random_group, trainer
 
+from flightschool.engines.kernels import SWITCH
 from flightschool.training import stem as stem_module
 from flightschool.training.messages import TrainGroup, TrainMember
 from flightschool.training.packing import Pack, Segment, Target, pack_groups
@@ -120,12 +121,12 @@ def test_what_would_fit_into_one_longer_pack_keeps_its_stem() -> None:
     assert max(pack.num_tokens for pack in packs) <= 150
 
 
-@pytest.mark.parametrize("cascade", [False, True])
+@pytest.mark.parametrize("kernels", ["off", "on"])
 @pytest.mark.parametrize("more", [{}, {"algorithm": "gspo"}, {"kl_weight": 0.1}, {"trained_layers": 1}])
 def test_gradients_are_those_of_packs_that_compute_it_each(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, object], cascade: bool
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, object], kernels: str
 ) -> None:
-    monkeypatch.setattr("flightschool.training.shared_prefix._LEAST_ABOVE", 64 if cascade else 1 << 30)
+    monkeypatch.setenv(SWITCH, kernels)
     groups = [opened(random_group(seed)) for seed in range(2)]
     options: dict[str, Any] = {"max_pack_tokens": 256, **more}
 
@@ -148,7 +149,7 @@ def test_gradients_are_those_of_packs_that_compute_it_each(
 
 @pytest.mark.parametrize(("limit", "has_stem"), [(1280, False), (400, True)])
 def test_bfloat16_under_a_long_prompt(tiny_folder: Path, tmp_path: Path, limit: int, has_stem: bool) -> None:
-    """Long enough, and seen by enough tokens, for what float32 multiplies apart."""
+    """Whatever attends in float32, and padded batches in bfloat16."""
     groups = [opened(random_group(seed, size=12), tuple(place % 250 for place in range(300))) for seed in range(2)]
     found = {}
     for dtype in ("float32", "bfloat16"):

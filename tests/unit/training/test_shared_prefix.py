@@ -1,16 +1,14 @@
-"""What is seen by many and the rest, joined, are the plain attention: outcome and gradients."""
+"""Attention over a pack is the plain attention: outcome and gradients, by the native kernel and by padded batches."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from tests.unit.training.test_trainer import random_group
 from torch import Tensor
 
-from flightschool.training.packing import Pack, Segment, pack_group
+from flightschool.engines.kernels import SWITCH
+from flightschool.training.packing import Pack, Segment
 from flightschool.training.shared_prefix import SharedPrefixAttention
-
-MODULE = "flightschool.training.shared_prefix"
 
 
 def flat(num: int, heads: int, size: int, seed: int) -> Tensor:
@@ -55,43 +53,26 @@ def plain(pack: Pack, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
     return torch.einsum("hnm,mhf->nhf", weights, v)
 
 
-@pytest.mark.parametrize("block", [1 << 19, 1])  # the second: sixty-four rows at a time
-@pytest.mark.parametrize("least", [(1, 1), (4, 4), (6, 3)])
+@pytest.mark.parametrize("kernels", ["off", "on"])
 @pytest.mark.parametrize("pack", [FOREST, TWO_ROOTS])
 def test_outcome_and_gradients_are_those_of_plain_attention(
-    pack: Pack, least: tuple[int, int], block: int, monkeypatch: pytest.MonkeyPatch
+    pack: Pack, kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{MODULE}._LEAST_ABOVE", least[0])
-    monkeypatch.setattr(f"{MODULE}._LEAST_BELOW", least[1])
-    monkeypatch.setattr("flightschool.training.cascade._BLOCK", block)
-    inputs = flat(pack.num_tokens, 6, 8, 0), flat(pack.num_tokens, 2, 8, 1), flat(pack.num_tokens, 2, 8, 2)
+    monkeypatch.setenv(SWITCH, kernels)
+    exact = flat(pack.num_tokens, 6, 8, 0), flat(pack.num_tokens, 2, 8, 1), flat(pack.num_tokens, 2, 8, 2)
     slopes = flat(pack.num_tokens, 6, 8, 3).detach()
-    attention = SharedPrefixAttention(pack)
-    assert attention._above
-    ours, expected = attention(0, *inputs), plain(pack, *inputs)
-    torch.testing.assert_close(ours, expected)
-    torch.testing.assert_close(torch.autograd.grad(ours, inputs, slopes), torch.autograd.grad(expected, inputs, slopes))
-
-
-def test_large_scores_do_not_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{MODULE}._LEAST_ABOVE", 1)
-    monkeypatch.setattr(f"{MODULE}._LEAST_BELOW", 1)
-    q, k, v = (flat(FOREST.num_tokens, heads, 4, heads).detach() * 300 for heads in (2, 1, 1))
-    torch.testing.assert_close(SharedPrefixAttention(FOREST)(0, q, k, v), plain(FOREST, q, k, v))
-
-
-def test_only_what_many_see_is_taken_apart() -> None:
-    short = pack_group(random_group(), newest_step=0)[0]
-    assert not SharedPrefixAttention(short)._above
-    long = pack_of(Segment(0, 300, ()), Segment(300, 40, (0,)), Segment(340, 40, (0,)))
-    (above,) = SharedPrefixAttention(long)._above.values()
-    assert (above.keys, above.tokens) == (slice(0, 300), slice(300, 380))
+    inputs = [x.detach().float().requires_grad_() for x in exact]
+    ours, expected = SharedPrefixAttention(pack)(0, *inputs), plain(pack, *exact)
+    torch.testing.assert_close(ours.double(), expected, atol=1e-5, rtol=1e-5)
+    found = torch.autograd.grad(ours, inputs, slopes.float())
+    for slope, right in zip(found, torch.autograd.grad(expected, exact, slopes), strict=True):
+        torch.testing.assert_close(slope.double(), right, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_every_type_is_attended(dtype: torch.dtype) -> None:
     pack = pack_of(Segment(0, 300, ()), Segment(300, 40, (0,)), Segment(340, 40, (0,)))
     q, k, v = (flat(pack.num_tokens, heads, 4, heads).detach() for heads in (2, 1, 1))
-    ours = SharedPrefixAttention(pack, dtype=dtype)(0, q.to(dtype), k.to(dtype), v.to(dtype))
+    ours = SharedPrefixAttention(pack)(0, q.to(dtype), k.to(dtype), v.to(dtype))
     assert ours.dtype is dtype
     torch.testing.assert_close(ours.float(), plain(pack, q, k, v).float(), atol=2e-2, rtol=2e-2)
