@@ -66,7 +66,10 @@ def test_one_wording_under_two_rules_is_two_tasks(workshop: Any) -> None:
 def test_the_pool_of_a_freeze_is_no_kin_of_its_suite(workshop: Any) -> None:
     frozen = freeze(workshop, "s", frozen_at="now")
     pool = task_texts([workshop.task(task_id) for task_id in frozen.pool])
-    refuse_kin(frozen.suite, suite_texts(frozen.suite, workshop), Ancestry(statement="the pool", texts=pool))
+    texts, ancestry = suite_texts(frozen.suite, workshop), Ancestry(statement="the pool", texts=pool)
+    assert pool
+    assert not kinship(frozen.suite, texts, ancestry).suspected
+    refuse_kin(frozen.suite, texts, ancestry)
 
 
 def test_a_canary_in_training_suspects_the_whole_suite(workshop: Any) -> None:

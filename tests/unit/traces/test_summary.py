@@ -165,8 +165,8 @@ class TestShapes:
         shape = Shape()
         for value in values:
             shape.add(value)
-        for value in values:
-            jsonschema.validate(value, shape.schema())
+        refused = [value for value in values if not jsonschema.Draft202012Validator(shape.schema()).is_valid(value)]
+        assert refused == []
 
     def test_by_hand(self) -> None:
         shape = Shape()

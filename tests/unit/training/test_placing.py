@@ -17,7 +17,7 @@ from flightschool.config import parse_settings
 from flightschool.engines import opening
 from flightschool.engines.devices import num_devices
 from flightschool.engines.settings import EngineSettings
-from flightschool.errors import ConfigError
+from flightschool.errors import ConfigError, InfrastructureError
 from flightschool.records import WeightsVersion
 from flightschool.training import generation, preflight
 from flightschool.training.placing import check_placing, engine_device
@@ -170,4 +170,11 @@ def test_what_is_served_is_compared_wherever_both_lie() -> None:
 
     model = torch.nn.Linear(3, 2)
     state: Any = {name: Elsewhere(tensor) for name, tensor in model.named_parameters()}
-    check_served(model, state, WeightsVersion(run="r", incarnation=0, step=3))
+    version = WeightsVersion(run="r", incarnation=0, step=3)
+    check_served(model, state, version)
+    with torch.no_grad():
+        model.bias[0] += 1.0
+    # The state shares the model's storage: what it held before is given by hand.
+    state["bias"] = Elsewhere(model.bias - torch.tensor([1.0, 0.0]))
+    with pytest.raises(InfrastructureError, match=r"does not serve step 3: 1 tensor\(s\) differ, .*'bias'"):
+        check_served(model, state, version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -55,7 +56,12 @@ def test_branches_are_followed_apart() -> None:
         logprobs_T=(-1.0,),
         versions=(VersionRun(step=4, count=1),),
     )
-    check_tags((*trunk, branch), where="a", admitted=3, newest=5)  # 4 comes after 3, not after the other branch's 5
+    spans = (*trunk, branch)
+    check_tags(spans, where="a", admitted=3, newest=5)  # 4 comes after 3, not after the other branch's 5
+    assert oldest_version(spans) == 3
+    behind_the_other = msgspec.structs.replace(branch, parent=2)
+    with pytest.raises(TokenContractError, match="version"):
+        check_tags((*trunk, behind_the_other), where="a", admitted=3, newest=5)
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Callable
 
 import pytest
@@ -32,6 +33,9 @@ from flightschool.verification.judging import refusal
 
 Judge = Callable[..., Check]
 quick = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+LONGEST_S = 2.0
+"""Of processor time, for one answer of 90 000 characters: some fifty times what it takes."""
 
 ANSWERS: tuple[CheckRule, ...] = (
     AnswerCheck(contains=("ok",)),
@@ -72,7 +76,7 @@ texts = (
 @example("1," * 20_000, ANSWERS[1])
 @example("5 March " * 10_000, ANSWERS[3])
 def test_any_answer(judge: Judge, answer: str, rule: CheckRule) -> None:
-    judge(rule, answer)
+    assert judge(rule, answer) == judge(rule, answer)
 
 
 json_values = st.recursive(
@@ -92,8 +96,10 @@ COMPARED = (
 @given(st.dictionaries(st.sampled_from("abc"), json_values, max_size=3), st.sampled_from(COMPARED))
 def test_any_json_state(judge: Judge, end: dict[str, Json], how: Comparison) -> None:
     expected = [{"a": 1, "b": 2}, {"a": 2}]
-    judge(StateCheck(expected={"a": expected}, compare=how, unnamed="ignored"), end=end)
-    judge(JsonCheck(pointer="/a", expected=expected, compare=how), end=end)
+    state = judge(StateCheck(expected={"a": expected}, compare=how, unnamed="ignored"), end=end)
+    value = judge(JsonCheck(pointer="/a", expected=expected, compare=how), end=end)
+    assert state.passed == value.passed, "two ways to ask the same"
+    assert not value.passed or isinstance(end["a"], list)
 
 
 @quick
@@ -105,14 +111,16 @@ def test_any_json_state(judge: Judge, end: dict[str, Json], how: Comparison) -> 
 def test_any_file(judge: Judge, data: bytes, format_: str) -> None:
     expected: Json = {"text": "x", "sha256": "0" * 64}.get(format_, [{"a": 1}])
     rule = FileCheck(path="/f", format=format_, expected=expected)  # type: ignore[arg-type]
-    judge(rule, end={"files": {"/f": {"base64": base64.b64encode(data).decode()}}})
+    check = judge(rule, end={"files": {"/f": {"base64": base64.b64encode(data).decode()}}})
+    assert not check.passed or (format_ != "sha256" and (b"x" if format_ == "text" else b"a") in data)
 
 
 @quick
 @given(st.text(max_size=80))
 def test_any_result_of_a_call(judge: Judge, event: Callable[..., ToolEvent], content: str) -> None:
     rule = MilestoneCheck(milestones=(Milestone(id="m", tool="t", result={"a": 1}),))
-    judge(rule, events=[event(0, "t", content=content), event(1, "t", content=json.dumps(content))])
+    check = judge(rule, events=[event(0, "t", content=content), event(1, "t", content=json.dumps(content))])
+    assert not check.passed or '"a"' in content
 
 
 @quick
@@ -125,4 +133,6 @@ def test_any_answer_before_a_judge(answer: str) -> None:
 @pytest.mark.parametrize("rule", ANSWERS)
 def test_long_answers_take_no_long_time(judge: Judge, rule: CheckRule) -> None:
     for word in ("1 ", "1,111", "a and ", "5 Mar ", " ", "-", "€", "\n- ", "15kg"):
-        judge(rule, word * (90_000 // len(word)))
+        started = time.process_time()
+        assert not judge(rule, word * (90_000 // len(word))).passed
+        assert time.process_time() - started < LONGEST_S, repr(word)

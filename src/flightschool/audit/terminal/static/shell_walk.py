@@ -322,7 +322,7 @@ class _Walker:
             if redirection.document is not None:
                 document = redirection.document
                 continue
-            holder = Run((), self.file, 0, self.cwd, guards)
+            holder = Run((), self.file, redirection.target.line, self.cwd, guards)
             path = holder.path(self._word(redirection.target, holder, guards))
             if redirection.operator in ("<", "<>"):
                 reads += [path] if path else []

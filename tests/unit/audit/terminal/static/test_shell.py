@@ -109,12 +109,15 @@ def test_lines_of_substitutions_and_traps() -> None:
     runs = walk("echo a\n\nx=$(\n  cat /b\n)\ntrap 'echo 0 > /r' EXIT\n")
     assert by_program(runs, "cat").line == 4
     assert [run.line for run in runs if run.writes] == [6]
+    assert by_program(walk("\n\nwc < $(find /b)\n"), "find").line == 3
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet=st.sampled_from(list("ab $\"'`\\\n;&|(){}<>#=![]x01")), max_size=120))
 def test_any_text_is_read(text: str) -> None:
-    walk(text)
+    runs = walk(text)
+    assert all(1 <= run.line <= text.count("\n") + 1 for run in runs)
+    assert [run.words for run in runs] == [run.words for run in walk(text)]
 
 
 @pytest.mark.parametrize(
