@@ -1,4 +1,4 @@
-"""The tests themselves: each asserts something."""
+"""The tests themselves: each asserts something, and their files stay short enough to be read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
+MOST_FILE_LINES = 500
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -82,3 +83,9 @@ def test_every_test_asserts() -> None:
 def test_the_rule_itself(body: str, idle: bool) -> None:
     source = f"from flightschool.x import check_tags\ndef agree(x):\n    assert x\ndef test_it(place):\n    {body}\n"
     assert idle_tests(source) == (["test_it"] if idle else [])
+
+
+def test_files_stay_below_the_ceiling() -> None:
+    sizes = {str(path.relative_to(TESTS)): len(path.read_text("utf-8").splitlines()) for path in files()}
+    wrong = {name: size for name, size in sizes.items() if size > MOST_FILE_LINES}
+    assert not wrong, f"longer than {MOST_FILE_LINES} lines: {wrong}"

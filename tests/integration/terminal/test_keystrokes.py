@@ -6,6 +6,7 @@ import shutil
 from typing import Any
 
 import pytest
+from tests.integration.terminal.episodes import only
 
 from flightschool.environments.terminal import export_harbor, read_folder
 from flightschool.records import Outcome
@@ -23,12 +24,6 @@ def bench(solution: str, condition: str, dockerfile: str = "FROM debian:12\nWORK
         "run-tests.sh": "cd /app; " + PASSES.format(condition),
         "solution.yaml": solution,
     }
-
-
-def only(results: list[Any]) -> Episode:
-    (result,) = results
-    assert isinstance(result, Episode), result
-    return result
 
 
 def total(episode: Episode) -> float | None:

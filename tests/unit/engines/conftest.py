@@ -12,7 +12,7 @@ import pytest
 from tokenizers.pre_tokenizers import ByteLevel
 
 from flightschool.engines.architecture import TransformerConfig
-from flightschool.engines.folders import LoadedModel
+from flightschool.engines.folders import LoadedModel, save_model
 from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.engines.transformer import Transformer
 
@@ -179,3 +179,10 @@ def tokenizer() -> ChatTokenizer:
 @pytest.fixture
 def loaded() -> LoadedModel:
     return _make_loaded()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, make_loaded: Callable[..., LoadedModel]) -> Path:
+    """A folder of the tiny model."""
+    save_model(make_loaded(), tmp_path / "model")
+    return tmp_path / "model"

@@ -15,7 +15,7 @@ import torch
 
 from flightschool.config import parse_settings
 from flightschool.engines import CausalAttention
-from flightschool.engines.folders import LoadedModel, load_model, save_model
+from flightschool.engines.folders import load_model
 from flightschool.engines.scoring import Scorer, TeacherSettings, check_order, check_teacher, open_scorer
 from flightschool.engines.tokenizer import ChatTokenizer
 from flightschool.errors import ConfigError, InfrastructureError, InputError, TokenContractError
@@ -24,12 +24,6 @@ from flightschool.testing.served import Event, ServedFake, SglangFake, VllmFake
 SEQUENCE = tuple(range(20, 40))
 START = 7
 KINDS: dict[str, type[ServedFake]] = {"vllm": VllmFake, "sglang": SglangFake}
-
-
-@pytest.fixture
-def folder(tmp_path: Path, make_loaded: Callable[..., LoadedModel]) -> Path:
-    save_model(make_loaded(), tmp_path / "model")
-    return tmp_path / "model"
 
 
 def plain(folder: Path) -> list[float]:

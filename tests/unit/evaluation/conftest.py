@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
+from tests.unit.evaluation.sealed import TRACES
 
 from flightschool.digest import digest
+from flightschool.environments import build_from_traces, save_environment
 from flightschool.errors import NotFoundError
 from flightschool.evaluation import EvaluationItem, EvaluationRun
+from flightschool.governance import KeyRing
 from flightschool.records import EndReason, Outcome, Task
-from flightschool.store import SqlStore
+from flightschool.store import SqlStore, Workspace
 from flightschool.testing.miniature import MiniatureEnvironment
+from flightschool.traces import save_traces
 
 WORDS = ("oil", "weld", "paint", "lift", "drain", "heat", "cool", "press", "mill", "saw", "bend", "pack")
 
@@ -116,3 +121,17 @@ def store() -> Iterator[SqlStore]:
     opened = SqlStore("sqlite://")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Iterator[Workspace]:
+    """A workspace with traces and the environment of them, nothing sealed yet."""
+    with Workspace.create(tmp_path / "space") as made:
+        save_traces(made.store, "june", TRACES)
+        save_environment(made.store, build_from_traces(TRACES, "june"))
+        yield made
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> KeyRing:
+    return KeyRing(tmp_path / "keys", outside=tmp_path / "space")

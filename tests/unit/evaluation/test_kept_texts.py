@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.evaluation.test_sealing import TRACES
+from tests.unit.evaluation.sealed import TRACES
 
 from flightschool.environments import build_from_traces, load_environment, save_environment
 from flightschool.evaluation import freeze, load_texts, save_frozen, save_texts, seal_holdout, suite_texts

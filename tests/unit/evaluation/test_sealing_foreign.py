@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.evaluation.test_sealing import all_text
+from tests.unit.evaluation.sealed import all_text
 
 from flightschool.environments import load_environment, save_environment
 from flightschool.environments.foreign.keeping import built_foreign
