@@ -6,8 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 WIDE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 256}
 FOREIGN: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2Config", {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 256}),
@@ -52,8 +50,8 @@ def foreign_folder(name: str, tokenizer: Path, folder: Path, vocab: int = 300, e
         vocab: rows of the output.
         end: id that ends a turn, by default that of ``tiny_folder``.
     """
-    transformers = pytest.importorskip("transformers", reason="needs the extra hf")
     import torch
+    import transformers
 
     torch.manual_seed(0)
     kind, sizes = FOREIGN[name]

@@ -1,4 +1,4 @@
-"""The tests themselves: each asserts something, and their files stay short enough to be read."""
+"""The tests themselves: each asserts something, skips say what would mend them, and files are short enough to read."""
 
 from __future__ import annotations
 
@@ -83,6 +83,17 @@ def test_every_test_asserts() -> None:
 def test_the_rule_itself(body: str, idle: bool) -> None:
     source = f"from flightschool.x import check_tags\ndef agree(x):\n    assert x\ndef test_it(place):\n    {body}\n"
     assert idle_tests(source) == (["test_it"] if idle else [])
+
+
+def test_skips_say_what_is_absent_and_how_to_get_it() -> None:
+    """The helpers of ``needs`` ask for both."""
+    bare = {"pytest.skip", "pytest.importorskip", "pytest.mark.skip", "pytest.mark.xfail"}
+    wrong = [
+        str(path.relative_to(TESTS))
+        for path in files()
+        if path.name != "needs.py" and calls(ast.parse(path.read_text("utf-8"))) & bare
+    ]
+    assert not wrong, f"skip by tests/needs.py: {wrong}"
 
 
 def test_files_stay_below_the_ceiling() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests import needs
 from tests.integration.audit import seen_clean, seen_flawed
 from tests.integration.audit.labelled import SUM, SUM_SOLUTION, SUM_TEST, Labelled, judge, place, task, write
 from tests.integration.audit.seen_meaning import OF_MEANING, WITHOUT_THE_FLAW
@@ -40,8 +41,7 @@ def sandboxes() -> str:
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory, sandboxes: str) -> Path:
     """One folder of built images for all tests of this room: most tasks share their base, and many their image."""
-    if sandboxes:
-        pytest.skip(sandboxes)
+    needs.sandbox(sandboxes)
     return tmp_path_factory.mktemp("images")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests import needs
 from tests.integration.audit.small_system import CTRF, PYTEST, NotHereError, small_system
 
 from flightschool.audit.terminal import FolderAudit
@@ -70,13 +71,12 @@ def place(folder: Path, files: Mapping[str, str]) -> None:
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory: pytest.TempPathFactory, sandboxes: str) -> Iterator[tuple[Path, str]]:
     """A folder of unpacked systems, and the version of their Python."""
-    if sandboxes:
-        pytest.skip(sandboxes)
+    needs.sandbox(sandboxes)
     folder = tmp_path_factory.mktemp("system") / "base-trees"
     try:
         python = small_system(folder / "ubuntu_24.04")
     except NotHereError as error:
-        pytest.skip(str(error))
+        needs.skip("a small system of this machine's programs", f"{error}; install it with its package manager")
     yield folder, python
     shutil.rmtree(folder)
 

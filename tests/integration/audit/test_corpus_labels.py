@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.records import Outcome
 from flightschool.rollouts.terminal import Episode
@@ -89,9 +89,7 @@ def show(rolls: Rolls) -> None:
 
 
 def _check(task: CorpusTask, tmp_path: Path, flights: Any) -> None:
-    missing = [name for name in task.programs if not shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")]
-    if missing:
-        pytest.skip(f"this machine's programs lack {', '.join(missing)}")
+    needs.programs(*task.programs)
     show(Rolls(task, tmp_path, flights))
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests import needs
 
 from flightschool.engines import Transformer, TransformerConfig, load_model, save_model
 from flightschool.engines.catalogue import cache_root
@@ -24,5 +25,5 @@ def folder() -> Path:
     """SmolLM2, which live servers serve."""
     folder = cache_root() / "models" / "smollm2-135m"
     if not folder.is_dir():
-        pytest.skip("needs SmolLM2 in the cache: flightschool models get smollm2-135m")
+        needs.skip("SmolLM2 in the cache", "`flightschool models get smollm2-135m`")
     return folder

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import transformers
 
 from flightschool.cli import main
 from flightschool.engines import LoadedModel, Transformer, get_model, load_model, save_model
@@ -19,9 +20,6 @@ from flightschool.engines.parity import check_parity, check_routing, hf_engine, 
 from flightschool.errors import ModelFolderError
 from flightschool.testing.engine_bench import ModelBench
 from flightschool.testing.engine_contract import EngineContract
-
-transformers = pytest.importorskip("transformers", reason="needs the extra hf")
-pytest.importorskip("llguidance", reason="needs the extra grammar")
 
 pytestmark = pytest.mark.integration
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import needs
 from tests.integration.engines.live import check_recording, free_port, mismatch, other, running, under_way
 
 from flightschool.engines import LoadedModel, Transformer, load_model
@@ -29,7 +30,6 @@ MOST_MISMATCH = 2e-4
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.skipif(not RECORDING.exists(), reason="no conversation was recorded yet: FLIGHTSCHOOL_RECORD=1")
 async def test_the_recorded_conversation_of_a_real_server(tmp_path: Path, tiny_model: Path) -> None:
     """Everything that the contract asks, of what a real server said."""
     wire = SglangWire("http://127.0.0.1:1")
@@ -40,7 +40,7 @@ async def test_the_recorded_conversation_of_a_real_server(tmp_path: Path, tiny_m
 def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     python = os.environ.get("FLIGHTSCHOOL_SGLANG")
     if not python:
-        pytest.skip("FLIGHTSCHOOL_SGLANG names no Python with sglang")
+        needs.skip("SGLang", "install it in an environment of its own and set FLIGHTSCHOOL_SGLANG to that Python")
     port = free_port()
     command = [python, "-m", "sglang.launch_server", "--model-path", str(folder), "--host", "127.0.0.1"]
     command += ["--port", str(port), "--device", "cpu", "--dtype", "float32", "--context-length", "518"]

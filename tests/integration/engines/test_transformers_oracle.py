@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from flightschool.engines import CausalAttention, load_model, save_model
-
-transformers = pytest.importorskip("transformers", reason="transformers is not installed; it is only an oracle here")
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests import needs
 from tests.integration.engines.live import check_recording, free_port, mismatch, other, running, under_way
 from tests.integration.training.bandit import BanditRunner
 
@@ -36,7 +37,6 @@ pytestmark = pytest.mark.integration
 # ------------------------------------------------------------------------------------------------ replayed
 
 
-@pytest.mark.skipif(not RECORDING.exists(), reason="no conversation was recorded yet: FLIGHTSCHOOL_RECORD=1")
 async def test_the_recorded_conversation_of_a_real_server(tmp_path: Path, tiny_model: Path) -> None:
     """Everything that the contract asks, of what a real server said."""
     await check_recording(RECORDING, VllmWire("http://127.0.0.1:1"), tmp_path, tiny_model)
@@ -49,7 +49,9 @@ async def test_the_recorded_conversation_of_a_real_server(tmp_path: Path, tiny_m
 def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     python = os.environ.get("FLIGHTSCHOOL_VLLM")
     if not python:
-        pytest.skip("FLIGHTSCHOOL_VLLM names no Python with vllm")
+        needs.skip(
+            "vLLM", "install its CPU build in an environment of its own and set FLIGHTSCHOOL_VLLM to that Python"
+        )
     port, served = free_port(), tmp_path_factory.mktemp("untied") / "model"
     untied_copy(folder, served)
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(served), "--host", "127.0.0.1"]

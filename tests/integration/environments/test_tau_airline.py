@@ -5,13 +5,13 @@ The data are not part of the repository: FLIGHTSCHOOL_SHARED_DATA names the fold
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests import needs
 
 from flightschool.environments import (
     BuiltEnvironment,
@@ -34,15 +34,11 @@ from flightschool.store import Workspace
 from flightschool.traces import RecordedCall, TraceSet, export, import_traces, summarise
 from flightschool.verification import OutcomeReward, RewardSettings
 
-DATA = Path(os.environ.get("FLIGHTSCHOOL_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
-AIRLINE = DATA / "tau_bench_airline"
+AIRLINE = needs.SHARED_DATA / "tau_bench_airline"
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(
-        not (AIRLINE / "trajectories.json").is_file(),
-        reason=f"the tau-bench airline data are absent from {AIRLINE}; set FLIGHTSCHOOL_SHARED_DATA",
-    ),
+    needs.shared_data("tau_bench_airline/trajectories.json"),
 ]
 
 CODE = '''

@@ -6,25 +6,21 @@ The data are not part of the repository: FLIGHTSCHOOL_SHARED_DATA names the fold
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.cli import main
 
-DATA = Path(os.environ.get("FLIGHTSCHOOL_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
-AIRLINE = DATA / "tau_bench_airline"
+AIRLINE = needs.SHARED_DATA / "tau_bench_airline"
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.long,
-    pytest.mark.skipif(
-        not (AIRLINE / "trajectories.json").is_file(),
-        reason=f"the tau-bench airline data are absent from {AIRLINE}; set FLIGHTSCHOOL_SHARED_DATA",
-    ),
+    needs.shared_data("tau_bench_airline/trajectories.json"),
 ]
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.bench.evaluation import peer_python
 from flightschool.cli import main
@@ -32,7 +33,12 @@ PYTHON = Path(os.environ.get("FLIGHTSCHOOL_INSPECT", peer_python()))
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not PYTHON.is_file(), reason="Inspect is not installed: flightschool bench evaluation --quick"),
+    pytest.mark.skipif(
+        not PYTHON.is_file(),
+        reason=needs.reason(
+            "Inspect", "`flightschool bench evaluation --quick` installs it; or set FLIGHTSCHOOL_INSPECT"
+        ),
+    ),
 ]
 
 READ = """

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.errors import InfrastructureError, InputError
 from flightschool.models import (
@@ -165,7 +166,9 @@ def test_the_key_travels_as_the_vendor_wants_it(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not PYTHON.is_file(), reason="the vendor's client is not installed: set FLIGHTSCHOOL_ANTHROPIC")
+@pytest.mark.skipif(
+    not PYTHON.is_file(), reason=needs.reason("the vendor's client", "set FLIGHTSCHOOL_ANTHROPIC to a Python with it")
+)
 def test_the_vendors_client_still_says_so() -> None:
     """It sends what was recorded, reads what our loopback answers, and knows the names that we read."""
     done = subprocess.run(

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 import msgspec
 import pytest
+from tests import needs
 
 from flightschool.errors import FlightschoolError
 from flightschool.sandbox import (
@@ -343,7 +344,7 @@ def reason_to_skip(name: str) -> str:
 
 def place_of(name: str) -> Place:
     if why := reason_to_skip(name):
-        pytest.skip(f"{name}: {why}")
+        needs.skip(f"the sandbox {name}", why)
     return Place(name)
 
 

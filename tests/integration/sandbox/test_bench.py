@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests import needs
 
 from flightschool.bench import bench_sandbox
 from flightschool.bench import sandbox as benching
@@ -81,7 +82,7 @@ def test_what_is_not_here_is_null(
 
 def test_the_floor_makes_the_same_walls(place_as_root: Place, tmp_path: Path) -> None:
     if compiler() is None:
-        pytest.skip("no C compiler")
+        needs.skip("a C compiler", "install gcc or clang with this machine's package manager")
     bare = floor(tmp_path, "range")
     assert bare is not None
     try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import needs
 
 from flightschool.errors import InfrastructureError, InputError, NotFoundError
 from flightschool.sandbox import (
@@ -212,8 +212,7 @@ def test_the_environment_is_clean_and_the_same_everywhere(place: Place, monkeypa
     ],
 )
 def test_ordinary_tools_work(place: Place, program: str, script: str, expected: bytes) -> None:
-    if shutil.which(program, path="/usr/bin:/bin") is None:
-        pytest.skip(f"{program} is not on this machine")
+    needs.programs(program, path="/usr/bin:/bin")
 
     async def body(provider: SandboxProvider) -> None:
         async with provider.open(SPEC) as box:
@@ -316,7 +315,9 @@ def test_limits_end_the_command_with_their_name(place: Place) -> None:
 def test_the_end_state_is_read_after_all_processes_are_dead(place: Place) -> None:
     async def body(provider: SandboxProvider) -> None:
         if not provider.harvests_after_stop:
-            pytest.skip(f"{provider.name} reads live sandboxes only")
+            needs.skip(
+                "end states of stopped sandboxes", f"{provider.name} reads live ones only; native ones are tried"
+            )
         box = await provider.start(SPEC)
         await box.exec("(while :; do date +%s%N > late; done) & sleep 0.2; echo done > state")
         await box.stop()

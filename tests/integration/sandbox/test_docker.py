@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.errors import InputError, NotFoundError
 from flightschool.sandbox import DockerProvider, Limits, ReadOnlyMount, SandboxSpec, Stopped, find_bwrap
@@ -64,7 +65,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that the stand-in writes what it was asked to."""
     bwrap = find_bwrap()
     if bwrap is None:
-        pytest.skip("no bubblewrap to stand in for an engine")
+        needs.skip("bubblewrap, to stand in for an engine", "`make install` brings it on Linux")
     python = interpreter(65534 if os.geteuid() == 0 else None)
     text = ENGINE.replace("PYTHON", sys.executable).replace("FOLDER", str(tmp_path)).replace("BWRAP", bwrap)
     (tmp_path / "docker").write_text(text.replace("PREFIX", python.prefix).replace("PROGRAM", python.program))

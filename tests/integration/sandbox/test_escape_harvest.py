@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import needs
 from tests.integration.sandbox.conftest import SECRET
 
 from flightschool.errors import InputError
@@ -160,7 +161,7 @@ def test_a_plant_forges_a_verdict_only_where_it_was_planted(native: Place, way: 
     path, content, grade, env = WAYS_TO_FORGE[way]
     site = Path(pytest.__file__).parents[1]
     if "PYTEST" in grade[-1] and native.dropped and not os.access(site, os.R_OK):
-        pytest.skip("pytest lies where an ordinary user may not read")
+        needs.skip("a pytest that ordinary users may read", "install the environment outside of root's own folder")
 
     async def body(provider: SandboxProvider) -> None:
         program, mounts = native.python()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import needs
 from tests.integration.sandbox.conftest import PRELUDE
 
 from flightschool.sandbox import SandboxSpec
@@ -130,13 +131,13 @@ def not_here(attack: str) -> str:  # noqa: PLR0911 - a table
 @pytest.mark.parametrize("attack", BY_FILTER)
 def test_the_filter_stops(native: Place, attack: str) -> None:
     if why := not_here(attack):
-        pytest.skip(why)
+        needs.skip("a kernel that allows the attack without our filter", f"on this one {why}")
     native.check_probe(BY_FILTER[attack], ["seccomp"])
 
 
 def test_the_filter_stops_numbers_of_another_calling_convention(native: Place) -> None:
     if MACHINE != "x86_64":
-        pytest.skip("only x86_64 has a second convention that this script can speak")
+        needs.skip("x86_64", "run on it; other processors have no second convention that this script can speak")
     script = """
 import mmap
 code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
@@ -149,7 +150,7 @@ fired() if code == 0 else blocked(code)
 """
     weak = native.verdict(script, without=["seccomp"])
     if weak.startswith("BLOCKED"):
-        pytest.skip("this kernel has no 32-bit calls")
+        needs.skip("a kernel with 32-bit calls", "run on one with CONFIG_IA32_EMULATION")
     for place in (native, native.twin):
         assert place.verdict(script).startswith("BLOCKED -31")
 
@@ -181,7 +182,7 @@ def test_dropped_capabilities_stop(native: Place, attack: str) -> None:
     if attack == "open by a file handle" and native.verdict(
         BY_CAPABILITIES[attack], without=["capabilities", "seccomp"], spec=ROOT_INSIDE
     ).startswith("BLOCKED"):
-        pytest.skip("this kernel opens handles for the host's root only")
+        needs.skip("a kernel that opens handles for a namespace's root", "run on Linux 6.11 or newer")
     native.check_probe(BY_CAPABILITIES[attack], ["capabilities", "seccomp"], ROOT_INSIDE)
     if attack != "hold capabilities":
         alone = native.verdict(BY_CAPABILITIES[attack], without=["seccomp"], spec=ROOT_INSIDE)
@@ -215,7 +216,7 @@ except OSError as error:
                 [sys.executable, "-c", PRELUDE + script, "0", folder], capture_output=True, text=True, check=True
             )
         if not outside.stdout.startswith("FIRED"):
-            pytest.skip("not even root makes devices here")
+            needs.skip("a root that makes devices", "run outside of a container, or with CAP_MKNOD")
     for without in ([], ["capabilities", "seccomp"]):
         for place in (native, native.twin):
             told = place.verdict(script, without=without, spec=ROOT_INSIDE, arguments=["/tmp"])
@@ -256,7 +257,7 @@ def test_what_the_host_s_root_may_do_a_sandbox_s_root_may_not(place_as_root: Pla
     weak = ["unprivileged_ids", "proc_masks", "capabilities", "seccomp", "curated_view", "pid"]
     told = place_as_root.verdict(AS_ROOT_OF_THE_HOST[attack], without=weak, spec=ROOT_INSIDE)
     if "No such file" in told or (attack == "make a control group" and told.startswith("BLOCKED")):
-        pytest.skip(f"the host has nothing of the kind: {told}")
+        needs.skip("what the attack is on", f"run on a machine where it is there; here: {told}")
     assert told.startswith("FIRED"), told
     for place in (place_as_root, place_as_root.twin):
         assert place.verdict(AS_ROOT_OF_THE_HOST[attack], spec=ROOT_INSIDE).startswith("BLOCKED")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests import needs
 from tests.integration.sandbox.conftest import SECRET
 
 from flightschool.errors import InfrastructureError
@@ -77,7 +78,7 @@ def test_devices_of_the_host_are_not_there(native: Place) -> None:
     known += ["fd", "stdin", "stdout", "stderr"]
     more = sorted({path.name for path in Path("/dev").iterdir()} - {*known, "console", "core"})
     if not more:
-        pytest.skip("the host has no other device")
+        needs.skip("a device of the host beyond the standard ones", "run on a machine that has one in /dev")
     script = "fired(sys.argv[2]) if os.path.lexists('/dev/' + sys.argv[2]) else blocked()"
     native.check_probe(script, ["minimal_devices"], arguments=[more[0]])
 
@@ -257,7 +258,7 @@ fired(value) if value >= 0 else blocked()
     key, create = 0x5F000000 | os.getpid() & 0xFFFFFF, 0o1000
     segment = libc.shmget(key, 4096, create | 0o666)
     if segment < 0:
-        pytest.skip("the host has no System V shared memory")
+        needs.skip("System V shared memory of the host", "run on a kernel with CONFIG_SYSVIPC")
     try:
         native.check_probe(script, ["ipc"], arguments=[str(key)])
     finally:
@@ -266,7 +267,7 @@ fired(value) if value >= 0 else blocked()
 
 def test_network_devices_of_the_host_are_not_seen(native: Place) -> None:
     if all(name == "lo" for _, name in socket.if_nameindex()):
-        pytest.skip("the host has none")
+        needs.skip("a network device of the host beside lo", "run on a machine with a network")
     script = """
 names = [line.split(":")[0].strip() for line in open("/proc/net/dev") if ":" in line]
 more = [name for name in names if name != "lo"]
@@ -338,7 +339,7 @@ def test_proc_does_not_tell(native: Place, what: str) -> None:
     except OSError:
         text = ""
     if not text:
-        pytest.skip(f"{path} tells nothing here")
+        needs.skip(f"{path}", "run on a kernel where it holds something")
     first = text.splitlines()[0].split(":")[0].strip()
     script = """
 try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from tests import needs
 from tests.integration.sandbox.conftest import open_way_to
 
 from flightschool.bench.sandbox_leaks import count_leftovers, disk_bytes, fly_and_count, grown, mark, segment_bytes
@@ -145,7 +146,7 @@ def test_the_same_as_root_whose_processes_a_control_group_counts(place_as_root: 
         group.mkdir()
         (group / "pids.max").read_text()
     except OSError:
-        pytest.skip("no control group counts processes here")
+        needs.skip("a control group that counts processes", "run as root where the pids controller is delegated")
     told, tells = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -304,8 +305,7 @@ def test_ten_thousand_sandboxes_leave_nothing_behind(any_native: Place) -> None:
 
 def test_what_is_left_is_counted(tmp_path: Path) -> None:
     """The count sees each kind: a twin of the test above. A control group takes part where the kernel makes one."""
-    if os.geteuid() != 0:
-        pytest.skip("an ordinary user makes no network namespace and mounts nothing as simply")
+    needs.root("an ordinary user makes no network namespace and mounts nothing as simply")
     group = next((path / f"{GROUP_PREFIX}{os.getpid()}-twin" for path in GROUPS if path.is_dir()), None)
     before = count_leftovers(folder=tmp_path)
     (tmp_path / "file").touch()
@@ -341,8 +341,7 @@ def test_what_is_left_is_counted(tmp_path: Path) -> None:
 
 def test_a_mount_that_is_left_is_counted_and_what_others_make_is_not(tmp_path: Path) -> None:
     """In a mount namespace of this test."""
-    if os.geteuid() != 0:
-        pytest.skip("only root mounts as simply")
+    needs.root("an ordinary user mounts nothing as simply")
     for name in ("ours", "beneath", "others"):
         (tmp_path / name).mkdir()
     told, tells = os.pipe()
@@ -431,8 +430,7 @@ def test_an_image_tree_is_copied_on_write(native: Place, tree: Path) -> None:
 
 def test_a_whole_system_with_devices_of_its_own_is_a_tree_as_well(any_native: Place, tree: Path) -> None:
     """As debootstrap leaves one. What they are does not matter: the sandbox has its own six."""
-    if os.geteuid() != 0:
-        pytest.skip("only root makes devices")
+    needs.root("only it makes devices")
     (tree / "dev").mkdir()
     for number, name in enumerate(("null", "zero", "full", "random", "urandom", "tty", "console", "ptmx")):
         os.mknod(tree / "dev" / name, 0o20666, os.makedev(1, 3 + number))

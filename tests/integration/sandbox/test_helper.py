@@ -18,6 +18,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import needs
 from tests.integration.sandbox.conftest import open_way_to
 
 from flightschool.errors import InfrastructureError, InputError
@@ -31,7 +32,8 @@ from flightschool.sandbox.recipes import knows
 if TYPE_CHECKING:
     from tests.integration.sandbox.conftest import Place
 
-pytestmark = [pytest.mark.integration, pytest.mark.skipif(compiler() is None, reason="no C compiler"), pytest.mark.long]
+NO_COMPILER = needs.reason("a C compiler", "install gcc or clang with this machine's package manager")
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(compiler() is None, reason=NO_COMPILER), pytest.mark.long]
 LOOK = Path(__file__).with_name("look.py").read_text()
 
 
@@ -225,7 +227,7 @@ def test_the_filter_in_the_kernel_is_the_program(place_as_root: Place) -> None:
             await box.exec(["true"])  # a box is ready before its agent is hardened; an answer shows that it is
             (agent,) = psutil.Process(provider.launcher_pid).children()
             if libc.ptrace(seize, agent.pid, None, None) < 0:
-                pytest.skip("processes cannot be traced here")
+                needs.skip("leave to trace processes", "set /proc/sys/kernel/yama/ptrace_scope below 3, or run as root")
             libc.ptrace(interrupt, agent.pid, None, None)
             _, status = os.waitpid(agent.pid, 0x40000000)
             # A signal that came first stopped the agent in place of the interruption; it must not lose it.
@@ -234,7 +236,7 @@ def test_the_filter_in_the_kernel_is_the_program(place_as_root: Place) -> None:
                 count = libc.ptrace(get_filter, agent.pid, 0, None)
                 refusal = ctypes.get_errno()
                 if count < 0 and refusal in (errno.EIO, errno.EACCES):
-                    pytest.skip("this kernel does not show filters")
+                    needs.skip("a kernel that shows filters", "run as root on one with CONFIG_CHECKPOINT_RESTORE")
                 assert count > 0, os.strerror(refusal)
                 code = ctypes.create_string_buffer(8 * count)
                 assert libc.ptrace(get_filter, agent.pid, 0, code) == count

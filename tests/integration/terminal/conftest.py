@@ -8,7 +8,6 @@ import contextlib
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.rollouts.terminal import Result, find_tasks, parse_policy, run_episodes
 from flightschool.sandbox.launching import interpreter
@@ -374,16 +374,14 @@ def sandboxes() -> str:
 
 @pytest.fixture
 def runs(tmp_path: Path, sandboxes: str) -> Runs:
-    if sandboxes:
-        pytest.skip(sandboxes)
+    needs.sandbox(sandboxes)
     return Runs(tmp_path, ordinary=os.geteuid() != 0)
 
 
 @pytest.fixture
 def as_ordinary(sandboxes: str) -> Callable[[Callable[[], None]], None]:
     """Run plain code as an ordinary user: in a forked child that gave up root for good."""
-    if sandboxes:
-        pytest.skip(sandboxes)
+    needs.sandbox(sandboxes)
     return _in_child if os.geteuid() == 0 else lambda work: work()
 
 
@@ -417,10 +415,9 @@ def _in_child(work: Callable[[], None]) -> None:
 
 def skip_without(name: str) -> None:
     if name == "pip_there" and not list(Path("/usr/lib/python3/dist-packages").glob("pip-*")):
-        pytest.skip("this machine's own Python has no pip")
-    program = WANTS.get(name)
-    if program and not shutil.which(program, path="/usr/local/bin:/usr/bin:/bin"):
-        pytest.skip(f"this machine's programs lack {program}")
+        needs.skip("a pip of the system's Python", "install python3-pip with this machine's package manager")
+    if program := WANTS.get(name):
+        needs.programs(program)
 
 
 def told(arguments: list[str], cwd: Path) -> tuple[int, dict[str, Any]]:

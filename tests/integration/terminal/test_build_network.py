@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import http.server
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.audit.terminal import FolderAudit
 from flightschool.audit.terminal.auditing import audit_folders
@@ -59,8 +59,7 @@ def flown(runs: Any, task: Path, policy: str, *, build_network: bool) -> Any:
 def test_a_step_that_fetches_is_lent_the_network_on_request_only(
     runs: Any, kit: Any, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if shutil.which("curl", path="/usr/bin:/bin") is None:
-        pytest.skip("this machine's programs lack curl")
+    needs.programs("curl", path="/usr/bin:/bin")
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
@@ -103,8 +102,7 @@ def test_tests_that_fetch_are_not_lent_it(runs: Any, kit: Any, server: str) -> N
 def test_an_audit_lends_it_likewise_and_tests_have_what_the_build_installed(
     runs: Any, kit: Any, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if shutil.which("curl", path="/usr/bin:/bin") is None or shutil.which("python3", path="/usr/bin:/bin") is None:
-        pytest.skip("this machine's programs lack curl or python3")
+    needs.programs("curl", "python3", path="/usr/bin:/bin")
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)

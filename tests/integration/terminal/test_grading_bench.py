@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.environments.terminal import TerminalTask, read_folder
 from flightschool.environments.terminal.end_state import EndState
@@ -24,8 +25,7 @@ Judge = Callable[[GradingBench | None, EndState], Awaitable[Graded]]
 
 @pytest.fixture(autouse=True)
 def needs_sandboxes(sandboxes: str) -> None:
-    if sandboxes:
-        pytest.skip(sandboxes)
+    needs.sandbox(sandboxes)
 
 
 def file(path: str, text: str, **more: Any) -> Written:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 from tests.integration.terminal.episodes import only
 
 from flightschool.environments.terminal import UnreadableTask
@@ -43,8 +44,7 @@ def small_system(folder: Path) -> Path:
 
 
 def test_a_base_tree_of_its_own_is_built_upon_and_never_changed(runs: Any, kit: Any) -> None:
-    if not shutil.which("ldd"):
-        pytest.skip("this machine has no ldd to tell which libraries a program wants")
+    needs.programs("ldd", path=None)  # tells which libraries a program wants
     base = small_system(runs.folder / "base-trees" / "small_1")
     before = sorted((str(path), path.lstat().st_mtime_ns) for path in base.rglob("*"))
     files = kit.harbor(
@@ -112,8 +112,7 @@ def test_an_archive_that_leaves_its_folder_is_refused(runs: Any, kit: Any) -> No
 
 def test_a_host_without_room_for_images_is_infrastructure_and_says_so(runs: Any, kit: Any) -> None:
     """The small disk is one of a mount namespace of this test; with room again the same task is scored."""
-    if os.geteuid() != 0:
-        pytest.skip("only root gives a child a disk of its own")
+    needs.root("only it gives a child a disk of its own")
     dockerfile = "FROM debian:12\nWORKDIR /app\nCOPY big .\n"
     task = runs.task(kit.harbor(dockerfile, kit.judge("true"), environment__big="x" * 300_000))
     runs.images.mkdir()
@@ -144,7 +143,7 @@ def test_copies_of_small_layers_lie_in_memory_and_large_ones_on_the_disk(tmp_pat
     """Files that come and go by the thousand are dear on a disk; what is large would fill the memory."""
     memory = memory_folder()
     if memory is None:
-        pytest.skip("this machine has no file system in memory that keeps user attributes")
+        needs.skip("a file system in memory that keeps user attributes", "run on Linux 6.6 or newer with /dev/shm")
     layer, system = tmp_path / "layer", tmp_path / "system"
     for folder in (layer, system):
         folder.mkdir()

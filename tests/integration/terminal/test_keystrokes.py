@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pytest
+from tests import needs
 from tests.integration.terminal.episodes import only
 
 from flightschool.environments.terminal import export_harbor, read_folder
@@ -31,8 +31,7 @@ def total(episode: Episode) -> float | None:
 
 
 def test_an_editor_is_used_as_a_person_does(runs: Any) -> None:
-    if shutil.which("vim", path="/usr/bin:/bin") is None:
-        pytest.skip("this machine has no vim")
+    needs.programs("vim", path="/usr/bin:/bin")
     solution = """\
 - {command: "vim -u NONE -n page", min_timeout_sec: 1.5}
 - {command: i, append_enter: false}

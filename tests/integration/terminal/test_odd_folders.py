@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.environments.terminal import export_harbor, read_folder
 from flightschool.records import Outcome
@@ -163,9 +163,8 @@ def total(results: list[Any]) -> float | None:
 def test_the_oracle_passes_nobody_does_not_and_so_it_is_with_the_exported_folder(
     runs: Any, kit: Any, name: str
 ) -> None:
-    program = NEEDS.get(name)
-    if program and not shutil.which(program, path="/usr/local/bin:/usr/bin:/bin"):
-        pytest.skip(f"this machine has no {program}")
+    if program := NEEDS.get(name):
+        needs.programs(program)
     task = runs.folder / "tasks" / name
     FOLDERS[name](kit, task)
     assert total(runs(task, "oracle")) == 1.0

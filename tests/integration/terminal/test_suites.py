@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.environments.terminal import TerminalFolders, lay_out_folders, pack_folders, take_folders_away
 from flightschool.errors import FlightschoolError, InputError
@@ -62,8 +63,7 @@ def calling(name: str, arguments: dict[str, Any]) -> Reply:
 @pytest.fixture
 def folders(tmp_path: Path, kit: Any, sandboxes: str) -> Path:
     """Eight families of two tasks in two strata."""
-    if sandboxes:
-        pytest.skip(sandboxes)
+    needs.sandbox(sandboxes)
     for place, word in enumerate(WORDS):
         for number in (1, 2):
             files = word_task(kit, word, number, "even" if place % 2 else "odd")

@@ -5,10 +5,10 @@ Each is shown to work with the sieve open, so that it is the sieve that stops it
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.environments.terminal import sifting
 from flightschool.records import Outcome
@@ -109,8 +109,7 @@ def test_what_is_read_before_the_systems_own_does_not_turn_the_tests(
     runs: Any, kit: Any, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program, more, condition, attack = ATTACKS[how]
-    if shutil.which(program, path="/usr/bin:/bin") is None:
-        pytest.skip(f"this machine has no {program}")
+    needs.programs(program, path="/usr/bin:/bin")
     files = kit.harbor("FROM debian:12\nWORKDIR /app\n", kit.judge(condition), f"echo {ANSWER} > answer\n") | {
         "tests/answer": f"{ANSWER}\n",
         **more,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.environments.terminal import grading, sifting
 from flightschool.records import Outcome
@@ -114,8 +114,7 @@ def test_settings_of_tools_do_not_turn_the_tests(
     runs: Any, kit: Any, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program, dockerfile, condition, attack, path = SETTINGS[what]
-    if shutil.which(program, path="/usr/bin") is None:
-        pytest.skip(f"this machine has no {program}")
+    needs.programs(program, path="/usr/bin")
     task = runs.task(kit.harbor(dockerfile, kit.judge(condition).replace("if ", "cd /app\nif ", 1)))
     policy = runs.script(attack)
     full = run(runs, task, policy)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.environments.terminal.trees.presence import Presence, write_stand_ins
 from flightschool.rollouts.terminal import Episode, NotRun
@@ -91,7 +92,7 @@ def test_other_fetches_go_on_to_the_program_itself(shell: Any, tmp_path: Path) -
     (tmp_path / "work/file").write_text("content")
     code, text = shell("command -v /usr/bin/curl || exit 77; PATH=$HOME/bin:$PATH; curl -s file://$PWD/file")
     if code == 77:
-        pytest.skip("this machine has no curl")
+        needs.skip("the program curl", "install it with this machine's package manager")
     assert (code, text.splitlines()[-1]) == (0, "content")
 
 
@@ -117,7 +118,7 @@ def base_package() -> tuple[str, str, str]:
 def test_a_task_whose_tests_use_uv_is_graded_here(runs: Any, kit: Any) -> None:
     name, package, version = base_package()
     if not name or not all(map(os.path.exists, ("/usr/bin/dpkg-query", "/usr/bin/curl"))):
-        pytest.skip("this machine's Python brings no program that uvx could run")
+        needs.skip("a Python of the system with a program in a package of its own", "run on Debian or Ubuntu with curl")
     ask = f"uvx --from {package}=={version} {name}"
     condition = f"{ask} --version >&2 && [ -e /app/done ]"
     files = kit.harbor("FROM python:3.12\nWORKDIR /app\n", kit.head + INSTALL + kit.judge(condition), "touch done\n")

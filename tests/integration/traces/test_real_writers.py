@@ -12,7 +12,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
+from tests import needs
 
 from flightschool.traces import RecordedEpisode, export, import_traces
 
@@ -40,7 +42,7 @@ def episode(tmp_path: Path) -> RecordedEpisode:
 
 
 def test_inspect_reads_our_export(episode: RecordedEpisode, tmp_path: Path) -> None:
-    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
+    log = needs.package("inspect_ai.log", "inspect-ai")
     path = tmp_path / "ours.eval"
     export([episode], path, "inspect")
     read = log.read_eval_log(str(path))
@@ -59,7 +61,7 @@ def test_inspect_reads_our_export(episode: RecordedEpisode, tmp_path: Path) -> N
 
 
 def test_what_inspect_writes_again_is_read(episode: RecordedEpisode, tmp_path: Path) -> None:
-    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
+    log = needs.package("inspect_ai.log", "inspect-ai")
     export([episode], tmp_path / "ours.eval", "inspect")
     read = log.read_eval_log(str(tmp_path / "ours.eval"))
     for name in ("again.eval", "again.json"):
@@ -71,8 +73,7 @@ def test_what_inspect_writes_again_is_read(episode: RecordedEpisode, tmp_path: P
 
 
 def test_openai_takes_our_messages(episode: RecordedEpisode, tmp_path: Path) -> None:
-    chat = pytest.importorskip("openai.types.chat", reason="openai is not installed")
-    pydantic = pytest.importorskip("pydantic")
+    chat = needs.package("openai.types.chat")
     export([episode], tmp_path / "x.jsonl", "openai-chat")
     line = json.loads((tmp_path / "x.jsonl").read_text())
     one = pydantic.TypeAdapter(chat.ChatCompletionMessageParam)
@@ -81,8 +82,10 @@ def test_openai_takes_our_messages(episode: RecordedEpisode, tmp_path: Path) -> 
 
 def written(spans: Any, path: Path) -> Path:
     """OTLP JSON of finished spans, by the exporter's own encoder (JSON wants ids in hexadecimal)."""
-    encoder = pytest.importorskip("opentelemetry.exporter.otlp.proto.common.trace_encoder", reason="no OTLP encoder")
-    json_format = pytest.importorskip("google.protobuf.json_format")
+    encoder = needs.package(
+        "opentelemetry.exporter.otlp.proto.common.trace_encoder", "opentelemetry-exporter-otlp-proto-common"
+    )
+    json_format = needs.package("google.protobuf.json_format", "protobuf")
 
     def hexadecimal(value: Any) -> Any:
         if isinstance(value, list):
@@ -97,9 +100,11 @@ def written(spans: Any, path: Path) -> Path:
 
 
 def test_spans_of_the_sdk_with_a_sub_agent(tmp_path: Path) -> None:
-    trace = pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk is not installed")
-    exporting = pytest.importorskip("opentelemetry.sdk.trace.export")
-    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter").InMemorySpanExporter()
+    trace = needs.package("opentelemetry.sdk.trace", "opentelemetry-sdk")
+    exporting = needs.package("opentelemetry.sdk.trace.export", "opentelemetry-sdk")
+    memory = needs.package(
+        "opentelemetry.sdk.trace.export.in_memory_span_exporter", "opentelemetry-sdk"
+    ).InMemorySpanExporter()
     provider = trace.TracerProvider()
     provider.add_span_processor(exporting.SimpleSpanProcessor(memory))
     tracer = provider.get_tracer("test")

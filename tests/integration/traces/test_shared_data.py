@@ -6,25 +6,21 @@ The data are not part of the repository: FLIGHTSCHOOL_SHARED_DATA names the fold
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests import needs
 
 from flightschool.traces import EXPORT_FORMATS, Redactor, TraceSet, export, import_traces, summarise
 
-DATA = Path(os.environ.get("FLIGHTSCHOOL_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
-AIRLINE = DATA / "tau_bench_airline" / "trajectories.json"
-DEMONSTRATIONS = DATA / "swe_agent_demonstrations"
-ABSENT = "absent from {}; set FLIGHTSCHOOL_SHARED_DATA"
+AIRLINE = needs.SHARED_DATA / "tau_bench_airline" / "trajectories.json"
+DEMONSTRATIONS = needs.SHARED_DATA / "swe_agent_demonstrations"
 
 pytestmark = pytest.mark.integration
-airline = pytest.mark.skipif(not AIRLINE.is_file(), reason="the airline data are " + ABSENT.format(AIRLINE))
-demonstrations = pytest.mark.skipif(
-    not DEMONSTRATIONS.is_dir(), reason="the demonstrations are " + ABSENT.format(DEMONSTRATIONS)
-)
+airline = needs.shared_data("tau_bench_airline/trajectories.json")
+demonstrations = needs.shared_data("swe_agent_demonstrations")
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,6 @@ def test_a_server_that_is_not_there_ends_the_run_with_its_address(tiny_folder: P
 def test_constrained_completions_train_on_their_own_support(
     constrained: bool, tiny_folder: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("llguidance")
     _, rows = run(tmp_path / "run", tiny_folder, EngineSettings(constrain_calls=constrained))
     assert len(rows) == 3
     assert all(row.stats.fresh_mismatch < 1e-4 for row in rows)

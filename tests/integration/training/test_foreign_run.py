@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from tests.foreign import foreign_folder
 from tests.integration.training.test_engines import run
 
@@ -14,8 +15,6 @@ from flightschool.engines import EngineSettings, load_hf_model
 from flightschool.engines.parity import check_parity, hf_engine, hf_scores
 from flightschool.errors import NotFoundError
 from flightschool.training.model_export import export_model
-
-transformers = pytest.importorskip("transformers", reason="needs the extra hf")
 
 pytestmark = pytest.mark.integration
 
@@ -70,7 +69,6 @@ async def test_what_the_generic_engine_samples_is_what_a_plain_pass_says(
 
 
 def test_a_grammar_holds_for_a_foreign_model(tiny_folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("llguidance", reason="needs the extra grammar")
     folder = foreign_folder("gpt2", tiny_folder, tmp_path / "start")
     engine = EngineSettings(kind="hf", constrain_calls=True)
     _, rows = run(tmp_path / "run", folder, engine, num_steps=2, max_new_tokens=24)

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests import needs
 
 from flightschool.environments.terminal.end_state import EndState
 from flightschool.errors import InfrastructureError
@@ -28,7 +29,7 @@ def _sandbox() -> None:
     try:
         asyncio.run(try_one())
     except InfrastructureError as error:
-        pytest.skip(str(error))
+        needs.sandbox(str(error))
 
 
 def judged(rule: CommandCheck, end: bytes, start: bytes = b"") -> Check:
@@ -139,7 +140,7 @@ def test_the_verifier_can_be_asked_inside_an_event_loop() -> None:
 def test_python_tests_see_no_configuration_of_the_policys() -> None:
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin")
     if python is None or not os.path.realpath(python).startswith("/usr"):
-        pytest.skip("no Python in the curated view")
+        needs.skip("a Python below /usr", "install python3 with this machine's package manager")
     rule = CommandCheck(
         command=(python, "-I", "/tests/t.py"), files={"/tests/t.py": "import sys; sys.exit(3)\n"}, timeout_s=20.0
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 from flightschool.cli import main
 from flightschool.errors import InfrastructureError
@@ -248,7 +249,7 @@ def sandboxed() -> Iterator[None]:
     try:
         asyncio.run(try_one())
     except InfrastructureError as error:
-        pytest.skip(str(error))
+        needs.sandbox(str(error))
     yield
 
 

@@ -25,7 +25,6 @@ def two(make_loaded: Callable[..., LoadedModel]) -> dict[int, LoadedModel]:
 class TestTorchEngine(EngineContract):
     @pytest.fixture
     async def bench(self, make_loaded: Callable[..., LoadedModel]) -> AsyncIterator[ModelBench]:
-        pytest.importorskip("llguidance")
         engine = TorchEngine(make_loaded(), run="contract", max_context=CONTEXT)
         yield ModelBench(engine, two(make_loaded), lambda: engine.metrics.generated_tokens)
         await engine.aclose()

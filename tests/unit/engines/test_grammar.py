@@ -14,8 +14,6 @@ from flightschool.engines.torch_engine import TorchEngine
 from flightschool.errors import InputError
 from flightschool.protocols import GenerationRequest
 
-pytest.importorskip("llguidance")
-
 
 def test_masks_allow_what_goes_on_and_the_end_where_it_may_end(tokenizer: ChatTokenizer) -> None:
     book = GrammarBook(tokenizer, 300)

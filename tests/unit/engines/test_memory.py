@@ -7,6 +7,7 @@ import sys
 import textwrap
 
 import pytest
+from tests import needs
 
 PROGRAM = textwrap.dedent(
     """
@@ -28,7 +29,9 @@ PROGRAM = textwrap.dedent(
 )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the allocator of other systems is asked for nothing")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason=needs.reason("Linux", "the allocator of other systems is asked for nothing")
+)
 def test_what_was_freed_is_given_back_and_torch_is_not_loaded_for_it() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     before, after, torch_loaded = done.stdout.split()

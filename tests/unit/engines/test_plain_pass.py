@@ -16,8 +16,6 @@ from flightschool.engines.hf_folders import HfModel, load_hf_model, save_hf_mode
 from flightschool.engines.plain_pass import extension_of
 from flightschool.errors import ModelFolderError
 
-pytest.importorskip("transformers", reason="needs the extra hf")
-
 __all__ = ["tiny_config", "tiny_folder"]
 
 

@@ -67,7 +67,6 @@ async def test_a_folder_scores_the_very_tokens(folder: Path) -> None:
 
 
 async def test_a_folder_that_only_transformers_knows_scores_as_well(folder: Path) -> None:
-    pytest.importorskip("transformers", reason="transformers is not installed")
     from flightschool.engines.scoring import local
 
     own = open_scorer(TeacherSettings(model=str(folder)))

@@ -17,8 +17,6 @@ from flightschool.rollouts import Sampling, Session
 from flightschool.rollouts.dialect import CompactDialect
 from flightschool.rollouts.transcript import CutTurnError
 
-pytest.importorskip("llguidance")
-
 DIALECT = CompactDialect()
 SET = ToolSpec(
     name="set_price",

@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests import needs
 
 from flightschool.sandbox.node.files import put, read_beneath
 from flightschool.sandbox.node.syscalls import NUMBERS
 
-pytestmark = pytest.mark.skipif(not NUMBERS or not sys.platform.startswith("linux"), reason="needs openat2 of Linux")
+pytestmark = pytest.mark.skipif(
+    not NUMBERS or not sys.platform.startswith("linux"),
+    reason=needs.reason("openat2 of Linux", "run on x86_64 or aarch64"),
+)
 
 
 @pytest.fixture

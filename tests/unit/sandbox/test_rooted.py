@@ -9,11 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests import needs
 
 from flightschool.sandbox.node.rooted import Rooted
 from flightschool.sandbox.node.syscalls import NUMBERS
 
-pytestmark = pytest.mark.skipif(not NUMBERS or not sys.platform.startswith("linux"), reason="Linux calls")
+pytestmark = pytest.mark.skipif(
+    not NUMBERS or not sys.platform.startswith("linux"), reason=needs.reason("Linux", "run on x86_64 or aarch64")
+)
 
 
 @pytest.fixture

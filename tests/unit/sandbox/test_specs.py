@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import needs
 
 import flightschool.sandbox.node as far_side
 from flightschool.errors import InfrastructureError, InputError
@@ -88,8 +88,7 @@ def test_unknown_modes_and_defences_are_refused(arguments: dict[str, Any]) -> No
 
 
 def test_root_is_never_mapped_to_itself() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root could be")
+    needs.root("nobody else could be mapped so")
     with pytest.raises(InputError, match="host's root"):
         NativeProvider(mode="single")
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import needs
 
 from flightschool.errors import InputError
 from flightschool.statistics import cohen_kappa, fleiss_kappa, krippendorff_alpha
@@ -108,7 +109,7 @@ def test_what_cannot_be_computed_is_refused(call: Callable[[], float]) -> None:
 
 
 def test_alpha_is_that_of_the_library() -> None:
-    library = pytest.importorskip("krippendorff")
+    library = needs.package("krippendorff")
     found = np.array([[np.nan if v is None else v for v in row] for row in KRIPPENDORFF_2011], dtype=float).T
     for level in LEVELS:
         by_library = library.alpha(reliability_data=found, level_of_measurement=level)

@@ -8,6 +8,7 @@ import random as standard_random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import needs
 
 from flightschool.digest import derive_random
 from flightschool.errors import InputError
@@ -40,7 +41,7 @@ def test_correlations_by_hand() -> None:
 
 
 def test_correlations_against_a_library() -> None:
-    stats = pytest.importorskip("scipy.stats")
+    stats = needs.package("scipy.stats")
     random = derive_random("correlation")
     x = [float(random.randrange(6)) for _ in range(30)]
     y = [v + random.gauss(0, 2) for v in x]
@@ -141,7 +142,7 @@ def test_holm_orders_and_bounds(p_values: list[float]) -> None:
 
 
 def test_holm_against_a_library() -> None:
-    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    multitest = needs.package("statsmodels.stats.multitest")
     values = [0.001, 0.2, 0.03, 0.03, 0.9]
     assert holm(values) == pytest.approx(list(multitest.multipletests(values, method="holm")[1]))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import needs
 
 from flightschool.digest import derive_random
 from flightschool.errors import InputError
@@ -21,10 +21,6 @@ from flightschool.statistics import (
     num_failing_clusters,
     student_quantile,
 )
-
-
-def library(name: str) -> Any:
-    return pytest.importorskip(name)
 
 
 def exact_coverage(n: int, p: float, bounds: list[tuple[float, float]]) -> float:
@@ -74,7 +70,7 @@ def test_quantiles_by_hand() -> None:
 
 
 def test_quantiles_against_a_library() -> None:
-    stats = library("scipy.stats")
+    stats = needs.package("scipy.stats")
     for a, b in [(0.5, 0.5), (3, 70), (200, 4), (0.2, 30), (5000, 5000)]:
         for x in (0.001, 0.2, 0.5, 0.9, 0.999):
             assert beta_cdf(x, a, b) == pytest.approx(float(stats.beta.cdf(x, a, b)), abs=1e-11)

@@ -1,21 +1,14 @@
 """Wilson and McNemar against hand computation, laws and statsmodels."""
 
-import importlib
-from types import ModuleType
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import needs
 
 from flightschool.errors import InputError
 from flightschool.statistics import mcnemar_exact, wilson
 
 COUNTS = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
-
-
-def oracle(name: str) -> ModuleType:
-    pytest.importorskip("statsmodels", reason="oracle of this test only")
-    return importlib.import_module(name)
 
 
 def test_wilson_by_hand() -> None:
@@ -41,7 +34,7 @@ def test_wilson_laws(counts: tuple[int, int], level: float) -> None:
 
 @pytest.mark.parametrize(("successes", "total"), [(0, 1), (3, 10), (97, 100), (200, 200)])
 def test_wilson_agrees_with_statsmodels(successes: int, total: int) -> None:
-    proportion = oracle("statsmodels.stats.proportion")
+    proportion = needs.package("statsmodels.stats.proportion")
     low, high = proportion.proportion_confint(successes, total, alpha=0.1, method="wilson")
     interval = wilson(successes, total, 0.9)
     assert interval.low == pytest.approx(low, abs=1e-12)
@@ -70,7 +63,7 @@ def test_mcnemar_laws(pairs: list[tuple[bool, bool]]) -> None:
 
 
 def test_mcnemar_agrees_with_statsmodels_and_stands_large_counts() -> None:
-    tables = oracle("statsmodels.stats.contingency_tables")
+    tables = needs.package("statsmodels.stats.contingency_tables")
     before, after = [True] * 7 + [False] * 15 + [True] * 9, [False] * 7 + [True] * 15 + [True] * 9
     expected = tables.mcnemar([[9, 7], [15, 0]], exact=True).pvalue
     assert mcnemar_exact(before, after).p_value == pytest.approx(expected)

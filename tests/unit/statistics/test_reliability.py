@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import needs
 
 from flightschool.digest import derive_random
 from flightschool.errors import InputError
@@ -49,8 +50,8 @@ def test_icc_without_variation() -> None:
 
 
 def test_icc_against_a_library() -> None:
-    pingouin = pytest.importorskip("pingouin")
-    pandas: Any = pytest.importorskip("pandas")
+    pingouin = needs.package("pingouin")
+    pandas: Any = needs.package("pandas")
     rows = [{"item": i, "run": r, "score": float(x)} for i, row in enumerate(SHROUT_FLEISS) for r, x in enumerate(row)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's own, about pandas

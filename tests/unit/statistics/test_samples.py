@@ -1,11 +1,10 @@
 """Effective sizes, detectable effects and length bias."""
 
-import importlib
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import needs
 
 from flightschool.errors import InputError
 from flightschool.statistics import design_effect, effective_sample_size, length_bias, minimal_detectable_effect
@@ -41,8 +40,7 @@ def test_minimal_detectable_effect_by_hand() -> None:
 
 
 def test_minimal_detectable_effect_agrees_with_statsmodels() -> None:
-    pytest.importorskip("statsmodels", reason="oracle of this test only")
-    power = importlib.import_module("statsmodels.stats.power")
+    power = needs.package("statsmodels.stats.power")
     reached = power.normal_power(minimal_detectable_effect(50, 1.0) / 1.0, 50, 0.05, alternative="two-sided", sigma=1.0)
     assert reached == pytest.approx(0.8, abs=1e-4)
 

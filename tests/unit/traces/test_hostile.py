@@ -150,10 +150,11 @@ def test_ids_used_twice_are_told_apart_and_named(name: str, tmp_path: Path) -> N
         import_traces(tmp_path, name, strict=True)
 
 
-@pytest.mark.parametrize("name", [name for name in IMPORT_FORMATS if sample_trace(name).count(b"\n") > 1])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in IMPORT_FORMATS if sample_trace(name).count(b"\n") > 1 and name != "atif"],  # one document
+)
 def test_a_file_that_was_written_twice_gives_no_doubled_calls(name: str, tmp_path: Path) -> None:
-    if name == "atif":
-        pytest.skip("one document")
     path = written(tmp_path, name, sample_trace(name) * 2)
     assert told(path, name)
     assert [len(episode.calls) for episode in import_traces(path, name).episodes] in ([1], [1, 1])

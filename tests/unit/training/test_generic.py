@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+import transformers
 from tests.foreign import FOREIGN, foreign_folder
 from tests.unit.training.test_trainer import SHAPES, random_group
 from tests.unit.training.test_trainer import trainer as own_trainer
@@ -25,8 +26,6 @@ from flightschool.training.loss import Members, policy_loss
 from flightschool.training.messages import Manifest, TrainerSpec, TrainGroup
 from flightschool.training.publisher import WeightsReader
 from flightschool.training.settings import TrainingSettings
-
-transformers = pytest.importorskip("transformers", reason="needs the extra hf")
 
 MakeFolder = Callable[[str], Path]
 

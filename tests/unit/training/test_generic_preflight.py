@@ -17,8 +17,6 @@ from flightschool.engines import EngineSettings
 from flightschool.errors import ConfigError, InputError, ModelFolderError
 from flightschool.training import TrainingSettings, preflight
 
-pytest.importorskip("transformers", reason="needs the extra hf")
-
 
 def test_a_model_that_only_transformers_knows_needs_its_engine(tiny_folder: Path, tmp_path: Path) -> None:
     folder = foreign_folder("gpt2", tiny_folder, tmp_path / "model")

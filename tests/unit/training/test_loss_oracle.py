@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from tests import needs
 from torch import Tensor
 
 from flightschool.training.algorithms import ALGORITHMS, CORRECTIONS, Correction, KlTerm, LossShape
@@ -65,7 +66,7 @@ def ours(rows: dict[str, Tensor], shape: LossShape) -> tuple[float, Tensor]:
 
 def theirs(rows: dict[str, Tensor], loss_type: str, **options: Any) -> tuple[float, Tensor]:
     """What TRL's trainer computes of the same rows."""
-    trainer = pytest.importorskip("trl.trainer.grpo_trainer", reason="trl is not installed").GRPOTrainer
+    trainer = needs.package("trl.trainer.grpo_trainer").GRPOTrainer
     new = rows["new"].clone().requires_grad_(True)
     size, length = rows["mask"].shape
     settings = {

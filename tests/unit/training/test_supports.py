@@ -26,8 +26,6 @@ from flightschool.training.settings import TrainingSettings
 from flightschool.training.shared_prefix import SharedPrefixAttention
 from flightschool.training.trainer import TorchTrainer
 
-pytest.importorskip("llguidance")
-
 PROMPT = (1, 50, 60, 70, 2)
 CALL = 'start: "look " /[a-f]{1,4}/ | "done" | /[x-z]+/ "!"'
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests import needs
 from tests.unit.training.test_progress import STATS, meter
 
 from flightschool.training.incidents import Incidents, read_incidents
@@ -59,9 +60,7 @@ def test_event_files_hold_what_was_written(tmp_path: Path) -> None:
 
 def test_event_files_are_read_by_tensorboard(tmp_path: Path) -> None:
     """Every figure of two starts of a run, by the reader that its web page uses."""
-    accumulator = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator", reason="tensorboard is not installed"
-    )
+    accumulator = needs.package("tensorboard.backend.event_processing.event_accumulator")
     for steps in ((1, 2), (3,)):  # the run was resumed in between
         file = TensorBoardFile(tmp_path)
         for step in steps:
@@ -95,12 +94,15 @@ def test_a_tracker_that_fails_never_stops_a_run(tmp_path: Path, monkeypatch: pyt
 
 
 def test_opentelemetry_gets_gauges_and_a_span_with_the_groups(tmp_path: Path) -> None:
-    metrics = pytest.importorskip("opentelemetry.sdk.metrics", reason="opentelemetry-sdk is not installed")
-    export = pytest.importorskip("opentelemetry.sdk.metrics.export")
-    trace = pytest.importorskip("opentelemetry.sdk.trace")
-    spans_export = pytest.importorskip("opentelemetry.sdk.trace.export")
-    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter").InMemorySpanExporter()
-    api_metrics, api_trace = pytest.importorskip("opentelemetry.metrics"), pytest.importorskip("opentelemetry.trace")
+    metrics = needs.package("opentelemetry.sdk.metrics", "opentelemetry-sdk")
+    export = needs.package("opentelemetry.sdk.metrics.export", "opentelemetry-sdk")
+    trace = needs.package("opentelemetry.sdk.trace", "opentelemetry-sdk")
+    spans_export = needs.package("opentelemetry.sdk.trace.export", "opentelemetry-sdk")
+    memory = needs.package(
+        "opentelemetry.sdk.trace.export.in_memory_span_exporter", "opentelemetry-sdk"
+    ).InMemorySpanExporter()
+    api_metrics = needs.package("opentelemetry.metrics", "opentelemetry-sdk")
+    api_trace = needs.package("opentelemetry.trace", "opentelemetry-sdk")
     reader = export.InMemoryMetricReader()
     api_metrics.set_meter_provider(metrics.MeterProvider([reader]))
     provider = trace.TracerProvider()
@@ -117,6 +119,7 @@ def test_opentelemetry_gets_gauges_and_a_span_with_the_groups(tmp_path: Path) ->
     assert span.attributes["flightschool.groups"] == ("g000000", "g000001")
 
 
+OTLP = "opentelemetry-exporter-otlp-proto-http"
 OTLP_RUN = (
     "import sys; from pathlib import Path\n"
     "from tests.unit.training.test_trackers import row\n"
@@ -131,7 +134,7 @@ OTLP_RUN = (
 
 def test_opentelemetry_reaches_a_collector_over_http(tmp_path: Path) -> None:
     """The real exporters, to a collector on loopback; in a process of its own, since providers are set once."""
-    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="no OTLP exporter is installed")
+    needs.package("opentelemetry.exporter.otlp.proto.http", OTLP)
     heard: dict[str, list[bytes]] = {}
 
     class Collector(http.server.BaseHTTPRequestHandler):
@@ -151,8 +154,8 @@ def test_opentelemetry_reaches_a_collector_over_http(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", OTLP_RUN, str(tmp_path)], check=True, cwd=ROOT, env=env)
         server.shutdown()
     assert read_incidents(tmp_path / "i") == ()
-    metrics = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
-    traces = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+    metrics = needs.package("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2", OTLP)
+    traces = needs.package("opentelemetry.proto.collector.trace.v1.trace_service_pb2", OTLP)
     gauges = {
         metric.name: metric.gauge.data_points[0].as_double
         for body in heard["/v1/metrics"]
@@ -175,7 +178,7 @@ def test_opentelemetry_reaches_a_collector_over_http(tmp_path: Path) -> None:
 
 
 def test_a_collector_that_is_gone_costs_seconds_and_is_an_incident(tmp_path: Path) -> None:
-    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="no OTLP exporter is installed")
+    needs.package("opentelemetry.exporter.otlp.proto.http", OTLP)
     env = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     started = time.monotonic()
     subprocess.run([sys.executable, "-c", OTLP_RUN, str(tmp_path)], check=True, cwd=ROOT, env=env, timeout=60)
@@ -186,7 +189,7 @@ def test_a_collector_that_is_gone_costs_seconds_and_is_an_incident(tmp_path: Pat
 
 def test_trackio_keeps_the_figures(tmp_path: Path) -> None:
     """Read back by trackio itself; in a process of its own, since its folder is fixed when it is imported."""
-    pytest.importorskip("trackio", reason="trackio is not installed")
+    needs.package("trackio")
     code = (
         "import json, sys; from pathlib import Path\n"
         "from tests.unit.training.test_trackers import row\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests import needs
 
 from flightschool.audit.terminal.advice import MENDS
 from flightschool.audit.terminal.flaws import FLAWS
@@ -77,7 +78,7 @@ def test_flake_bound_is_where_so_few_failures_become_unlikely(failures: int, run
 
 @pytest.mark.parametrize(("failures", "runs"), [(1, 20), (3, 7)])
 def test_flake_bound_is_the_quantile_of_a_beta_distribution(failures: int, runs: int) -> None:
-    beta = pytest.importorskip("scipy.stats").beta
+    beta = needs.package("scipy.stats").beta
     assert flake_bound(failures, runs) == pytest.approx(beta.ppf(0.95, failures + 1, runs - failures), abs=1e-9)
 
 

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import needs
 
 from flightschool.environments.terminal import (
     CopyStep,
@@ -136,7 +137,10 @@ OUTPUTS = [
 ]
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash to run the script that the export writes")
+@pytest.mark.skipif(
+    shutil.which("bash") is None,
+    reason=needs.reason("the program bash", "install it with this machine's package manager"),
+)
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_the_written_test_script_judges_as_the_reader_does(sample: Sample, tmp_path: Path, output: str) -> None:
     export_harbor(read_folder(sample("bench_one")), tmp_path / "out")

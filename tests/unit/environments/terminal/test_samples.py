@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests import needs
 
 from flightschool.environments.terminal import (
     BuildPlan,
@@ -92,9 +92,7 @@ class Tree:
 def test_a_sample_is_unsolved_and_its_solution_solves_it(
     sample: Sample, tmp_path: Path, name: str, programs: tuple[str, ...]
 ) -> None:
-    missing = [program for program in programs if shutil.which(program) is None]
-    if missing:
-        pytest.skip(f"the sample needs {', '.join(missing)}")
+    needs.programs(*programs, path=None)
     task = read_folder(sample(name))
     idle = Tree(tmp_path / "idle", task, plan_build(task)).judged()
     assert isinstance(idle, RewardNumber)

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import needs
 
 from flightschool.environments.terminal import expand_word
 from flightschool.environments.terminal.substitution import SubstitutionError, expand_text, name_values, split_words
@@ -26,7 +27,10 @@ FORMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash to compare with")
+@pytest.mark.skipif(
+    shutil.which("bash") is None,
+    reason=needs.reason("the program bash", "install it with this machine's package manager"),
+)
 def test_forms_mean_what_they_mean_to_a_shell() -> None:
     """Unquoted words are put into an assignment, where a shell splits nothing either."""
     asked = [form for form in FORMS if form != "$ b"]  # two words to a shell

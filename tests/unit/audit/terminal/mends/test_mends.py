@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests import needs
 
 from flightschool.audit.terminal.mends import MendReport, mend
 from flightschool.audit.terminal.static import scan
@@ -137,8 +138,7 @@ def test_a_rewrite_is_readable_told_and_leaves_the_original(tmp_path: Path, name
 
 @pytest.mark.parametrize("name", ["pipe", "or true", "shipped grader", "answer", "modules", "errexit"])
 def test_the_patch_makes_the_copy_of_the_original(tmp_path: Path, name: str) -> None:
-    if shutil.which("patch") is None:
-        pytest.skip("this machine has no patch")
+    needs.programs("patch", path=None)
     folder, into, report = mended(tmp_path, FLAWED[name][0])
     again = tmp_path / "again"
     shutil.copytree(folder, again)
