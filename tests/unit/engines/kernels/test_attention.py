@@ -7,12 +7,13 @@ import random
 
 import pytest
 import torch
+from tests.needs import reason
 from torch import Tensor
 
 from flightschool.compiling import compilers
 from flightschool.engines.kernels import Run, Span, Work, attend, attend_cached, find_kernels, has_kernels
 
-pytestmark = pytest.mark.skipif(not compilers(), reason="no C compiler (cc, gcc, clang) on PATH: install one")
+pytestmark = pytest.mark.skipif(not compilers(), reason=reason("a C compiler", "install cc, gcc or clang"))
 
 SIZE = 16
 

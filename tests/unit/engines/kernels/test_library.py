@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.needs import reason, skip
 from tests.unit.engines.kernels.test_attention import compare, forest
 
 from flightschool.compiling import compilers
 from flightschool.engines.kernels import SWITCH, add_product, find_kernels
 from flightschool.engines.kernels import library as loading
 
-pytestmark = pytest.mark.skipif(not compilers(), reason="no C compiler (cc, gcc, clang) on PATH: install one")
+pytestmark = pytest.mark.skipif(not compilers(), reason=reason("a C compiler", "install cc, gcc or clang"))
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_narrower_vectors_compute_the_same(cache: Path, vectors: str, monkeypatc
     order = ["DEFAULT", "AVX2", "AVX512"]
     here = torch.backends.cpu.get_cpu_capability()
     if here not in order or order.index(vectors) > order.index(here):
-        pytest.skip(f"this processor has no {vectors}")
+        skip(vectors, f"a processor that has it; this one has {here}")
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: vectors)
     assert find_kernels().width == {"AVX512": 16, "AVX2": 8, "DEFAULT": 4}[vectors]
     for seed in range(4):

@@ -6,12 +6,13 @@ import random
 
 import pytest
 import torch
+from tests.needs import reason
 from torch import Tensor
 
 from flightschool.compiling import compilers
 from flightschool.engines.kernels import add_product, can_multiply
 
-pytestmark = pytest.mark.skipif(not compilers(), reason="no C compiler (cc, gcc, clang) on PATH: install one")
+pytestmark = pytest.mark.skipif(not compilers(), reason=reason("a C compiler", "install cc, gcc or clang"))
 
 
 def drawn(*shape: int, seed: int) -> Tensor:
