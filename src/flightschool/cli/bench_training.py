@@ -30,7 +30,9 @@ def training(
     steps: int | None = typer.Option(None, "--steps", min=1, help="Measured steps of each flight beside TRL."),
     repeats: int | None = typer.Option(None, "--repeats", min=1, help="Flights of each side."),
     parts: str = typer.Option(
-        "all", "--parts", help="Some of kernels,overlap,tokens,multi,wall,kills; all is all but kills."
+        "all",
+        "--parts",
+        help="Separated by commas: kernels, overlap, tokens, multi, wall, kills; all is all but kills.",
     ),
     model: str | None = typer.Option(None, "--model", help="Folder or name; smollm2-135m by default."),
 ) -> None:
@@ -45,7 +47,7 @@ def training(
     """
     from flightschool.bench import DEFAULT_PARTS, bench_training
 
-    chosen = DEFAULT_PARTS if parts == "all" else tuple(parts.split(","))
+    chosen = DEFAULT_PARTS if parts == "all" else tuple(part.strip() for part in parts.split(","))
     measured = bench_training(
         quick=quick,
         peer=peer,

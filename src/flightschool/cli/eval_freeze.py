@@ -34,7 +34,9 @@ _REALISM = typer.Option(
     help="DIMENSION=WORD: tools, latency, users, state_size, permissions, faults; matched, scaled or ignored.",
 )
 _TARGET = typer.Option(
-    [], "--target", help="NAME=VALUE: success, violations, denied, cost_usd, virtual_p95_ms …; may be repeated."
+    [],
+    "--target",
+    help="NAME=VALUE: success, violations, denied, cost_usd, virtual_p95_ms and others; may be repeated.",
 )
 _OVERRIDE = typer.Option(
     "", "--override", metavar="REASON", help="Seal tasks without a sound audit all the same; logged and shown."

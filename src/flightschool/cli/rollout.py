@@ -41,7 +41,9 @@ def rollout(
     seed: int = typer.Option(0, "--seed", help="Same seed, same episodes."),
     keep_output: bool = typer.Option(False, "--keep-output", help="Keep end states; of task folders tell output."),
     grading_condition: str = typer.Option(
-        "", "--grading-condition", help="Grade task folders under a condition of the audit: later, locale-c, busy, …"
+        "",
+        "--grading-condition",
+        help="Grade task folders under a condition of the audit, such as later, locale-c or busy.",
     ),
     build_network: bool = typer.Option(
         False, "--build-network", help="Lend this machine's network to builds of task folders that fetch."
