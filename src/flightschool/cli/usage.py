@@ -7,19 +7,24 @@ different private names from version to version.
 from __future__ import annotations
 
 import difflib
+import errno
 import os
+import re
 import tempfile
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from flightschool.errors import FlightschoolError, InputError
+from flightschool.errors import FlightschoolError, InputError, StoreError
 
 __all__ = ["as_flightschool_error", "is_usage_error", "nearest", "unexpected"]
 
 _FILE_ERRORS = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
+_FULL = {errno.ENOSPC: "no space left on the disk", errno.EDQUOT: "the disk quota is used up"}
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+"""How libraries written in Rust (safetensors, tokenizers) tell the number of an error of the system."""
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str:
@@ -46,7 +51,45 @@ def as_flightschool_error(error: BaseException) -> FlightschoolError | None:
             expected="a file or folder that can be read or written here",
             mend="check the path and its permissions",
         )
+    return _from_disk(error)
+
+
+def _from_disk(error: BaseException) -> FlightschoolError | None:
+    """A disk that is full or cannot be written, whatever library met it; None: neither."""
+    for part in _causes(error):
+        number = _system_number(part)
+        place = str(getattr(part, "filename", None) or _data_folder() or Path.cwd())
+        if number in _FULL:
+            return StoreError(
+                _FULL[number],
+                where=place,
+                expected="room for what the command writes there, or in its temporary folder",
+                mend="free disk space and run the same command again; what was finished is kept",
+            )
+        if number == errno.EROFS:
+            return InputError(
+                "read-only file system",
+                where=place,
+                expected="a file or folder that can be written",
+                mend="mount it writable, or work in another folder",
+            )
     return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised from, outermost first."""
+    part: BaseException | None = error
+    while part is not None:
+        yield part
+        part = part.__cause__
+
+
+def _system_number(error: BaseException) -> int | None:
+    """``errno`` of an error of the system, also where a library only tells it."""
+    if isinstance(error, OSError):
+        return error.errno
+    told = _OS_ERROR.search(str(error))
+    return int(told[1]) if told else None
 
 
 def _from_usage(error: Any) -> InputError:
