@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from flightschool.governance import Override
     from flightschool.records import Attempt, EpisodeGroup
     from flightschool.store import Workspace
+    from flightschool.training.folders import RunFolder
     from flightschool.training.lines import UnreadableLine
+    from flightschool.training.messages import Manifest
 
 __all__ = [
     "show_episode",
@@ -53,9 +56,19 @@ def training_row(folder: Path) -> dict[str, Any]:
     return {
         "id": folder.name,
         "state": state,
-        "step": newest[1].step if newest is not None else 0,
+        "step": _last_step(files, newest[1] if newest is not None else None),
         "model": str(files.model) if files.model.is_dir() else None,
     }
+
+
+def _last_step(files: RunFolder, newest: Manifest | None) -> int:
+    """Optimizer steps that are kept: a finished run has no checkpoint any more, its result tells."""
+    if files.result.is_file():
+        with contextlib.suppress(
+            msgspec.MsgspecError, LookupError, TypeError
+        ):  # of another version: listed all the same
+            return int(msgspec.json.decode(files.result.read_bytes())["manifest"]["step"])
+    return newest.step if newest is not None else 0
 
 
 def show_training(folder: Path, waived: Sequence[Override], findings: Sequence[TrajectoryFinding]) -> None:

@@ -1,4 +1,4 @@
-"""``runs show RUN --kept``: what was skipped since it was not finite."""
+"""``runs show`` of trainings: their last step, and with ``--kept`` what was skipped since it was not finite."""
 
 from __future__ import annotations
 
@@ -42,3 +42,11 @@ def test_what_was_kept_is_listed_with_what_is_not_finite(folder: RunFolder, run:
 def test_a_training_without_an_audit_says_so(folder: RunFolder, run: Any) -> None:
     assert folder.start.is_file()
     assert "trained on unaudited tasks: “an experiment”" in run("runs", "show", "job-1").err
+
+
+@pytest.mark.parametrize(("result", "step"), [(b'{"manifest": {"step": 12}}', 12), (b'{"older": true}', 0)])
+def test_a_finished_training_tells_its_last_step(folder: RunFolder, run: Any, result: bytes, step: int) -> None:
+    folder.result.write_bytes(result)  # its checkpoints were removed when it finished
+    assert run("runs", "show", "job-1", "--json").json["run"]["step"] == step
+    (row,) = run("runs", "list", "--json").json["trainings"]
+    assert (row["state"], row["step"]) == ("finished", step)
