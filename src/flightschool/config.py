@@ -101,12 +101,18 @@ def parse_settings(table: dict[str, Any], kind: type[S], where: str) -> S:
             near = difflib.get_close_matches(str(first["loc"][-1]), _known_keys(kind), n=1)
             mend = f"did you mean {near[0]!r}?" if near else "remove it"
             raise ConfigError(f"unknown key {key!r}", where=where, expected="a known key", mend=mend) from None
+        together = isinstance(first["input"], dict) and first["type"] == "value_error"  # a rule over several keys
+        shown = "keys that do not go together" if together else repr(first["input"])
         raise ConfigError(
-            f"wrong value of {key!r}: {first.get('input')!r}",
+            f"wrong value of {key!r}: {shown}" if key else f"wrong value: {shown}",
             where=where,
-            expected=first["msg"],
-            mend=f"correct {key!r}; {error.error_count()} problem(s) in all",
+            expected=first["msg"].removeprefix("Value error, "),
+            mend=f"correct {repr(key) if key else 'them'}; {_counted(error.error_count())}",
         ) from None
+
+
+def _counted(num_problems: int) -> str:
+    return "1 problem in all" if num_problems == 1 else f"{num_problems} problems in all"
 
 
 def _scalar(annotation: Any) -> type | None:

@@ -38,6 +38,7 @@ from flightschool.stations import (
     make_harness,
     open_pilot,
     require_room,
+    require_strata,
     require_unseen,
     run_name,
     scan_run,
@@ -72,6 +73,7 @@ def run_job(
     store, reward = space.store, OutcomeReward(settings.reward)
     keep_reward(store, reward)
     environment, collected = collect(space, settings.environment, tell)
+    require_strata(environment, settings)
     require_room(environment, model, settings)
     audits = audit(store, environment, reward, tell, data=space.data)
     frozen = freeze(store, environment, settings.suite, settings.seed, tell)

@@ -124,6 +124,7 @@ def _entry(name: str) -> CatalogueEntry:
         mend = f"for the folder of that name write ./{name}"
     raise NotFoundError(
         f"no model is called {name!r}",
+        where="the catalogue of models",
         expected="one of " + ", ".join(known),
         mend=mend,
     )

@@ -246,8 +246,8 @@ def _is_kept(store: Store, suite: Suite) -> bool:
             raise GateError(
                 f"a suite named {suite.name!r} is frozen already",
                 where=f"suite {suite.name}, frozen at {kept.frozen_at}",
-                expected="a new name: a frozen suite is never overwritten",
-                mend="choose another name",
+                expected="environment, seed, strata and fractions as then, or a new name: what is frozen stays",
+                mend="take back what changed, or choose another name (--name of eval freeze, name of [suite] in a job)",
             )
         return True
     return False

@@ -10,7 +10,7 @@ from flightschool.stations.gates import Admission, Candidates, admit, audit, can
 from flightschool.stations.harnesses import make_harness
 from flightschool.stations.imitating import learn_by_imitation
 from flightschool.stations.measuring import EVALUATION_KIND, Checkride, Pilot, open_pilot
-from flightschool.stations.readiness import check_job, check_settings, require_room
+from flightschool.stations.readiness import check_job, check_settings, require_room, require_strata
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Quiet, Tell
 from flightschool.stations.training_station import (
@@ -54,6 +54,7 @@ __all__ = [
     "make_harness",
     "open_pilot",
     "require_room",
+    "require_strata",
     "require_unseen",
     "run_name",
     "scan_run",

@@ -6,6 +6,7 @@ server and the teacher (``check_job``), then, once the tasks are known and befor
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 from flightschool.engines import ChatTokenizer
@@ -19,7 +20,7 @@ from flightschool.stations.harnesses import make_harness
 from flightschool.stations.settings import FaultsTable, JobSettings
 from flightschool.training import check_combination, check_machine, preflight
 
-__all__ = ["check_job", "check_settings", "require_room"]
+__all__ = ["check_job", "check_settings", "require_room", "require_strata"]
 
 
 def check_settings(settings: JobSettings) -> None:
@@ -52,6 +53,24 @@ def check_job(settings: JobSettings, model: Path) -> None:
     check_server(settings.engine)
     if settings.teacher is not None:
         check_teacher(settings.teacher, model, settings.training.max_context)
+
+
+def require_strata(environment: Environment, settings: JobSettings) -> None:
+    """Raise if a stratum that is to train is none of the environment's, before an audit of all its tasks.
+
+    Raises:
+        ConfigError: it is not there.
+    """
+    known = sorted({task.stratum for task in environment.tasks()})
+    unknown = [name for name in settings.suite.trained if name not in known]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        raise ConfigError(
+            f"environment {environment.name!r} has no stratum {unknown[0]!r}",
+            where="suite.trained",
+            expected=f"some of {', '.join(known)}",
+            mend=f"did you mean {near[0]!r}?" if near else f"see flightschool env show {environment.name}",
+        )
 
 
 def require_room(environment: Environment, model: Path, settings: JobSettings) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,7 +16,7 @@ from flightschool.errors import ConfigError, ModelFolderError
 from flightschool.pipeline import run_job
 from flightschool.records import SpanKind
 from flightschool.rollouts import EnginePolicy, EpisodeRunner, Sampling, num_prompt_tokens, run_attempts
-from flightschool.stations import JobSettings, Quiet, check_settings, require_room
+from flightschool.stations import JobSettings, Quiet, check_settings, require_room, require_strata
 from flightschool.store import Workspace
 from flightschool.testing.engines import ByteTokenizer, SpokenEngine
 from flightschool.testing.miniature import MiniatureEnvironment
@@ -103,3 +103,25 @@ def test_a_prompt_is_measured_as_a_session_renders_it() -> None:
         (attempt,) = run_attempts(runner, [task], policy, seed=0)
         (prompt,) = (span for span in attempt.spans if span.kind is SpanKind.PROMPT)
         assert num_prompt_tokens(environment, task, tokenizer) == len(prompt.token_ids_T)
+
+
+def test_a_stratum_that_is_not_there_is_told_before_the_audit() -> None:
+    environment = MiniatureEnvironment()
+    require_strata(environment, job({"suite": {"trained": ["copy"]}}))
+    with pytest.raises(ConfigError, match="has no stratum 'coppy'") as raised:
+        require_strata(environment, job({"suite": {"trained": ["copy", "coppy"]}}))
+    assert (raised.value.where, raised.value.mend) == ("suite.trained", "did you mean 'copy'?")
+    assert "copy" in raised.value.expected
+
+
+def test_a_job_with_an_unknown_stratum_audits_nothing(tmp_path: Path) -> None:
+    class Heard(Quiet):
+        stations: ClassVar[list[str]] = []
+
+        def station(self, name: str) -> None:
+            self.stations.append(name)
+
+    settings = job({"environment": {"name": "desk"}, "suite": {"trained": ["no-such"]}})
+    with Workspace.create(tmp_path / "space") as space, pytest.raises(ConfigError, match="no stratum 'no-such'"):
+        run_job(space, settings, tiny_folder(), Heard(), job="j", out=tmp_path / "r.html", commands=())
+    assert Heard.stations == ["traces → environment"]

@@ -85,6 +85,15 @@ def test_settings_name_the_wrong_key_and_value() -> None:
             parse_settings(table, TrainingSettings, where="x.toml")
 
 
+def test_a_rule_over_several_keys_is_told_without_the_whole_table() -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_settings({"max_new_tokens": 5000, "seed": 7}, TrainingSettings, where="x.toml")
+    told = raised.value
+    assert told.what == "wrong value: keys that do not go together"
+    assert told.expected == "max_new_tokens below max_context (1024): a prompt needs room too"
+    assert told.mend == "correct them; 1 problem in all"
+
+
 def test_the_learning_rate_warms_up_linearly() -> None:
     from flightschool.training.trainer import warmed_up
 
