@@ -65,7 +65,7 @@ def run_job(
         model: folder of the model that is to be trained.
         tell: is told of progress.
         job: name of the job, from which the run takes its name.
-        out: the report; ``quickstart.json`` is written beside it.
+        out: the report; ``JOB.json`` with its figures is written beside it (``quickstart.json`` of a quickstart).
         commands: command lines that do the same again, for the report.
     """
     started = time.monotonic()
@@ -125,7 +125,15 @@ def run_job(
         control=_negative_control(school, checkride, run, settings),
     )
     return write_up(
-        space, environment, settings, flown, model_before=str(model), out=out, commands=commands, started=started
+        space,
+        environment,
+        settings,
+        flown,
+        job=job,
+        model_before=str(model),
+        out=out,
+        commands=commands,
+        started=started,
     )
 
 

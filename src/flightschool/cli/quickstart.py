@@ -122,6 +122,10 @@ def tell_result(result: JobResult) -> None:
     output.say(f"gain {result.gain_low:+.3f} to {result.gain_high:+.3f} (95 %, paired, by family)")
     output.say(f"report: {result.report}")
     output.say(f"the trained agent is the policy run:{result.run}")
+    output.say(f"episodes behind the figures of a step: flightschool runs show {result.run} --step N")
+    curves = Path(result.model_after).parent / "tensorboard"
+    if curves.is_dir():
+        output.say(f"curves: tensorboard --logdir {curves}")
 
 
 def _embedded(name: str) -> dict[str, Any]:

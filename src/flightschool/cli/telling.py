@@ -34,6 +34,7 @@ class LiveTell:
         self._bar: TaskID | None = None
         self._view: TrainingView | None = None
         self._title = ""
+        self._headed = False
 
     def __enter__(self) -> LiveTell:
         from rich.live import Live
@@ -81,7 +82,8 @@ class LiveTell:
             self._view = self._view or TrainingView()
             self._view.step(row)
             return
-        if row.step == 1:
+        if not self._headed:  # a resumed run begins at any step
+            self._headed = True
             self._line(
                 "        step  success  reward  tokens  calls  temp  entropy  stale  tok/s  groups  idle", style="dim"
             )

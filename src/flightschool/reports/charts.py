@@ -93,13 +93,15 @@ def _x_axis(frame: _Frame, label: str) -> Markup:
     wanted = [tick for tick in nice_ticks(frame.x_low, frame.x_high, most=7) if frame.x_low <= tick <= frame.x_high]
     ticks = [tick for tick in wanted if float(tick).is_integer()] or [frame.x_low]
     # The axis label shares the line of the ticks at the right end, so ticks that would touch it are left out.
-    edge = WIDTH - RIGHT - 6.2 * len(label) - 8 if label else WIDTH
+    # It names the last value itself, so that the reader knows where the axis ends.
+    ending = f"{label} {frame.x_high:g}" if label and frame.x_high > frame.x_low else label
+    edge = WIDTH - RIGHT - 6.2 * len(ending) - 8 if ending else WIDTH
     marks = [
         element("text", f"{tick:g}", x=frame.x(tick), y=HEIGHT - BOTTOM + 17, text_anchor="middle")
         for tick in ticks
         if frame.x(tick) < edge
     ]
-    name = element("text", label, x=WIDTH - RIGHT, y=HEIGHT - BOTTOM + 17, text_anchor="end", cls="axis")
+    name = element("text", ending, x=WIDTH - RIGHT, y=HEIGHT - BOTTOM + 17, text_anchor="end", cls="axis")
     return element("g", *marks, name)
 
 

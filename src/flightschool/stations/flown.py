@@ -1,4 +1,4 @@
-"""What a job made on its way, and the figures that are left of it: ``quickstart.json``."""
+"""What a job made on its way, and the figures that are left of it: ``JOB.json`` beside its report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Measured(Record, frozen=True, kw_only=True):
 
 
 class JobResult(Record, frozen=True, kw_only=True):
-    """``quickstart.json``: where everything lies, and the figures."""
+    """``JOB.json`` (of a quickstart ``quickstart.json``): where everything lies, and the figures."""
 
     schema: int = 1
     run: str

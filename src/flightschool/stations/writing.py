@@ -48,12 +48,13 @@ def write_up(
     settings: JobSettings,
     flown: Flown,
     *,
+    job: str,
     model_before: str,
     out: Path,
     commands: Sequence[str],
     started: float,
 ) -> JobResult:
-    """Write the report and the JSON file beside it; returns what the file holds. ``started``: monotonic clock."""
+    """Write the report, and beside it ``JOB.json``; returns what that file holds. ``started``: monotonic clock."""
     known = known_error(space.store, environment.digest)
     error = None if known is None else (known.rho0, known.rho1)
     comparisons = {p.label: compare(p.before, p.after, seed=settings.seed, error=error) for p in flown.measured}
@@ -61,7 +62,7 @@ def write_up(
     space.store.put(REPORT_KIND, flown.trained.run, data)
     write_report(data, out)
     result = job_result(settings, environment, flown, comparisons, model_before, out, time.monotonic() - started)
-    write_durably(out.parent / "quickstart.json", msgspec.json.format(msgspec.json.encode(result), indent=2))
+    write_durably(out.parent / f"{job}.json", msgspec.json.format(msgspec.json.encode(result), indent=2))
     return result
 
 

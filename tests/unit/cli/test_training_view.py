@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import io
+import re
 
 import msgspec
+import pytest
 from rich.console import Console
 from tests.unit.training.test_progress import STATS, meter
 
+from flightschool.cli import output
+from flightschool.cli.telling import LiveTell
 from flightschool.cli.training_view import TrainingView, duration, spark
 from flightschool.training.progress import StepProgress
 
@@ -74,6 +78,26 @@ def test_the_panel_holds_every_figure() -> None:
     ):
         assert words in text, words
     assert max(len(line) for line in drawn(view, 80).splitlines()) <= 80
+
+
+def test_figures_bear_their_units() -> None:
+    view = TrainingView()
+    view.step(row(1, staleness_mean=0.25))
+    text = drawn(view)
+    assert "0.25 steps" in text
+    assert re.search(r"entropy .* nats a token", text)
+    assert re.search(r"k3 \S+ nats", text)
+
+
+@pytest.mark.parametrize("first", [1, 5])
+def test_lines_of_a_log_have_one_heading_wherever_a_run_goes_on(first: int) -> None:
+    shown = io.StringIO()
+    with output.session(json_mode=False) as now:
+        now.consoles.append(Console(file=shown, markup=False, emoji=False, width=120))
+        with LiveTell() as tell:
+            tell.step(row(first))
+            tell.step(row(first + 1))
+    assert shown.getvalue().count("success  reward  tokens") == 1
 
 
 def test_every_term_that_a_reward_has_is_told() -> None:

@@ -66,6 +66,12 @@ def test_constant_series_can_be_drawn() -> None:
     assert "nan" not in drawing.lower()
 
 
+@pytest.mark.parametrize(("steps", "ending"), [((1, 2), "step 2"), ((1, 5, 12), "step 12"), ((3,), "step")])
+def test_the_axis_names_where_it_ends(steps: tuple[int, ...], ending: str) -> None:
+    drawing = str(line_chart("t", [Series("s", tuple((s, 0.5) for s in steps))], x_label="step", y_bounds=(0.0, 1.0)))
+    assert f">{ending}</text>" in drawing
+
+
 def test_histogram_shows_gaps_and_shares() -> None:
     drawing = str(histogram("ages", {0: 3, 2: 1}, x_label="", unit="tokens"))
     assert drawing.count("<rect") == 3
