@@ -48,7 +48,8 @@ def training_row(folder: Path) -> dict[str, Any]:
     from flightschool.training.folders import RunFolder
 
     files = RunFolder(folder)
-    state = "finished" if files.result.is_file() else "unfinished"
+    result = _result(files)
+    state = "unfinished" if result is None else "finished"
     try:
         newest = files.newest_checkpoint()
     except StoreError:  # what is wrong is told where the run is gone on with; other runs are listed all the same
@@ -56,18 +57,26 @@ def training_row(folder: Path) -> dict[str, Any]:
     return {
         "id": folder.name,
         "state": state,
-        "step": _last_step(files, newest[1] if newest is not None else None),
+        "step": _last_step(result or {}, newest[1] if newest is not None else None),
+        "stopped": (result or {}).get("stopped"),
         "model": str(files.model) if files.model.is_dir() else None,
     }
 
 
-def _last_step(files: RunFolder, newest: Manifest | None) -> int:
+def _result(files: RunFolder) -> dict[str, Any] | None:
+    """What a finished run wrote last; empty where this version cannot read it, None where there is none."""
+    if not files.result.is_file():
+        return None
+    try:
+        return msgspec.json.decode(files.result.read_bytes(), type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {}
+
+
+def _last_step(result: dict[str, Any], newest: Manifest | None) -> int:
     """Optimizer steps that are kept: a finished run has no checkpoint any more, its result tells."""
-    if files.result.is_file():
-        with contextlib.suppress(
-            msgspec.MsgspecError, LookupError, TypeError
-        ):  # of another version: listed all the same
-            return int(msgspec.json.decode(files.result.read_bytes())["manifest"]["step"])
+    with contextlib.suppress(LookupError, TypeError):
+        return int(result["manifest"]["step"])
     return newest.step if newest is not None else 0
 
 
@@ -81,7 +90,8 @@ def show_training(folder: Path, waived: Sequence[Override], findings: Sequence[T
     summary, steps = training_row(folder), _steps(folder, unreadable.append)
     incidents = read_incidents(files.incidents, unreadable.append)
     started_with = _started_with(files.start)
-    output.say(f"{summary['id']}: {summary['state']}, step {summary['step']}")
+    why = f" ({summary['stopped']})" if summary["stopped"] else ""
+    output.say(f"{summary['id']}: {summary['state']}{why}, step {summary['step']}")
     if started_with and started_with.get("unaudited"):
         output.say(f"trained on unaudited tasks: “{started_with['unaudited']}”", style="yellow")
     columns = ("#row", "#step", "#success", "#reward", "#tokens", "#staleness", "")

@@ -13,6 +13,7 @@ from flightschool.governance import AuditLog
 from flightschool.protocols import Environment, Harness, RewardComposition
 from flightschool.records import MilestoneCheck, Task
 from flightschool.rollouts import EpisodeRunner
+from flightschool.stations.endings import ended_early
 from flightschool.stations.gates import Admission
 from flightschool.stations.settings import JobSettings
 from flightschool.stations.telling import Tell
@@ -110,20 +111,24 @@ def fly(
     notes = TaskNotes(milestones_of=_milestones(environment, admission.tasks), untrained=mixed_in.ids)
     runner = EpisodeRunner(environment, composition, run=run, harness=harness, keep_blob=space.store.put_blob)
     if RunFolder(folder).start.exists():
-        return resume(folder, source=source, runner=runner, progress=tell.step, note=tell.note, notes=notes)
-    return train(
-        settings,
-        model=model,
-        run_dir=folder,
-        source=source,
-        runner=runner,
-        progress=tell.step,
-        note=tell.note,
-        notes=notes,
-        engine=engine,
-        teacher=teacher if settings.asks_teacher else None,
-        log_head=AuditLog(space.store).head().digest,
-    )
+        result = resume(folder, source=source, runner=runner, progress=tell.step, note=tell.note, notes=notes)
+    else:
+        result = train(
+            settings,
+            model=model,
+            run_dir=folder,
+            source=source,
+            runner=runner,
+            progress=tell.step,
+            note=tell.note,
+            notes=notes,
+            engine=engine,
+            teacher=teacher if settings.asks_teacher else None,
+            log_head=AuditLog(space.store).head().digest,
+        )
+    if (early := ended_early(result, settings)) is not None:
+        tell.note(early)
+    return result
 
 
 def _milestones(environment: Environment, tasks: Sequence[Task]) -> MilestonesOf | None:

@@ -18,6 +18,7 @@ from flightschool.protocols import Environment
 from flightschool.records import Attempt, AuditVerdict
 from flightschool.reports import AuditedTask, EpisodePair, Override, ReportData, ScanRow, write_report
 from flightschool.stations.collecting import SHIPPED
+from flightschool.stations.endings import ended_early
 from flightschool.stations.flown import Flown, JobResult, Measured, job_result
 from flightschool.stations.measuring import num_cores
 from flightschool.stations.report_rows import (
@@ -109,6 +110,7 @@ def _report(
         commands=tuple(commands),
         notes=(
             *_notes(settings, flown),
+            *_ended(settings, flown),
             *_corrected(space, environment, flown, comparisons),
             *term_notes(rows, trained_on(space, flown.trained.run)),
             *canary_note(trained_on(space, flown.trained.run), flown.watched.canaries),
@@ -181,6 +183,11 @@ def _imitated(flown: Flown) -> list[str]:
         f"{num_shown} recorded episodes of training tasks, played again and accepted by the verifier, were imitated in "
         f"{steps} steps before reinforcement began."
     ]
+
+
+def _ended(settings: JobSettings, flown: Flown) -> list[str]:
+    early = ended_early(flown.trained, settings.training)
+    return [] if early is None else [f"{early[0].upper()}{early[1:]}."]
 
 
 def _corrected(

@@ -44,9 +44,11 @@ def test_a_training_without_an_audit_says_so(folder: RunFolder, run: Any) -> Non
     assert "trained on unaudited tasks: “an experiment”" in run("runs", "show", "job-1").err
 
 
-@pytest.mark.parametrize(("result", "step"), [(b'{"manifest": {"step": 12}}', 12), (b'{"older": true}', 0)])
+@pytest.mark.parametrize(("result", "step"), [(b'{"stopped": "time limit", "manifest": {"step": 12}}', 12), (b"{}", 0)])
 def test_a_finished_training_tells_its_last_step(folder: RunFolder, run: Any, result: bytes, step: int) -> None:
     folder.result.write_bytes(result)  # its checkpoints were removed when it finished
     assert run("runs", "show", "job-1", "--json").json["run"]["step"] == step
+    told = "finished (time limit), step 12" if step else "finished, step 0"
+    assert told in run("runs", "show", "job-1").err
     (row,) = run("runs", "list", "--json").json["trainings"]
     assert (row["state"], row["step"]) == ("finished", step)
