@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TextIO
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.progress import Progress, TaskID
 
-__all__ = ["SCHEMA", "Output", "current", "finish", "plain", "progress", "say", "session", "table"]
+__all__ = ["SCHEMA", "Output", "current", "finish", "plain", "progress", "say", "session", "table", "wrapped"]
 
 SCHEMA = 1
 """Version of every JSON object that a verb prints."""
@@ -106,8 +107,32 @@ def plain(text: object) -> str:
 
 def say(text: object, style: str = "") -> None:
     """One line (or a renderable of rich) for people."""
+    console = _current.console
     shown: RenderableType = plain(text) if isinstance(text, str) else text  # type: ignore[assignment]
-    _current.console.print(shown, style=style or None)
+    if isinstance(shown, str) and console.is_terminal:
+        shown = wrapped(shown, console.width)
+    console.print(shown, style=style or None)
+
+
+def wrapped(text: str, width: int) -> str:
+    """``text`` broken between words, each line indented as the first of its paragraph.
+
+    A word that is longer than the line (a path, most often) is left to the terminal, so that it is copied as one.
+    """
+    return "\n".join(_broken(line, width) if len(line) > width else line for line in text.split("\n"))
+
+
+def _broken(line: str, width: int) -> str:
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    return textwrap.fill(
+        line,
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+        expand_tabs=False,
+    )
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -122,10 +122,15 @@ def tell_result(result: JobResult) -> None:
     output.say(f"gain {result.gain_low:+.3f} to {result.gain_high:+.3f} (95 %, paired, by family)")
     output.say(f"report: {result.report}")
     output.say(f"the trained agent is the policy run:{result.run}")
-    output.say(f"episodes behind the figures of a step: flightschool runs show {result.run} --step N")
+    output.say(f"a step's episodes: flightschool runs show {result.run} --step N")
     curves = Path(result.model_after).parent / "tensorboard"
     if curves.is_dir():
-        output.say(f"curves: tensorboard --logdir {curves}")
+        output.say(f"curves: tensorboard --logdir {_from_here(curves)}")
+
+
+def _from_here(path: Path) -> Path:
+    """``path`` as it is typed in the working directory."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _embedded(name: str) -> dict[str, Any]:

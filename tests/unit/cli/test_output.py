@@ -38,3 +38,23 @@ def test_a_progress_bar_shows_names_as_they_are() -> None:
         with output.progress("auditing ./a:b:c [red]", 1) as bar:
             bar.tick()
     assert "auditing ./a:b:c [red]" in shown.getvalue()
+
+
+def test_lines_break_between_words_and_keep_their_indent_and_paths() -> None:
+    path = "/a/" + "long-folder/" * 4 + "file"
+    text = f"short\n    attempts at the same task scored alike {path}"
+    assert output.wrapped(text, 30).split("\n") == [
+        "short",
+        "    attempts at the same task",
+        "    scored alike",
+        f"    {path}",
+    ]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_only_terminals_break_lines(terminal: bool) -> None:
+    shown = io.StringIO()
+    with output.session(json_mode=False) as now:
+        now.consoles.append(Console(file=shown, force_terminal=terminal, color_system=None, width=20, soft_wrap=True))
+        output.say("attempts at the same task")
+    assert shown.getvalue() == ("attempts at the same\ntask\n" if terminal else "attempts at the same task\n")
