@@ -22,6 +22,7 @@ from flightschool.cli.runs_training import (
     training_row,
 )
 from flightschool.cli.scans import finding_row, kept_scan, tell_findings
+from flightschool.cli.usage import nearest
 from flightschool.cli.verb import group, verb
 from flightschool.cli.votes import tell_votes, votes_on
 from flightschool.errors import InputError, NotFoundError
@@ -58,7 +59,7 @@ def list_() -> None:
         *(("rollout", run.id, run.environment, run.policy, run.noise, run.started_at) for run in rollouts),
         *(("training", run["id"], "", f"step {run['step']}", "", run["state"]) for run in trainings),
     ]
-    output.table("Runs", ("kind", "run", "environment", "policy", "weather", "when or state"), rows)
+    output.table("Runs", ("kind", "run", "environment", "policy or step", "weather", "when or state"), rows)
     output.finish({"rollouts": rollouts, "trainings": trainings})
 
 
@@ -73,6 +74,7 @@ def show(
     """Show one run: its settings, and its attempts or steps; of a training also the episodes behind a step."""
     with workspace() as space:
         folder = space.run_dir(run)
+        _require_run(space, run)
         waived, findings = _overrides(space), kept_scan(space.store, run)
         if (folder / "run.json").is_file():
             if episode is not None:
@@ -111,6 +113,22 @@ def show(
     tell_findings(findings)
     scan = [finding_row(finding) for finding in findings]
     output.finish({"run": record, "episodes": rows, "votes": votes, "overrides": waived, "scan": scan})
+
+
+def _require_run(space: Workspace, run: str) -> None:
+    """Raise if neither a rollout nor a training bears the name.
+
+    Raises:
+        NotFoundError: with the nearest names of both kinds.
+    """
+    known = [*space.store.keys(ROLLOUT_KIND), *(folder.name for folder in training_folders(space))]
+    if run not in known:
+        raise NotFoundError(
+            f"no run is named {run!r}",
+            where=str(space.root),
+            expected="a rollout or a training as flightschool runs list names it",
+            mend=nearest(run, known) or "see flightschool runs list",
+        )
 
 
 def _overrides(space: Workspace) -> tuple[Override, ...]:

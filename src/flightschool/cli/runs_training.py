@@ -97,6 +97,8 @@ def show_training(folder: Path, waived: Sequence[Override], findings: Sequence[T
     columns = ("#row", "#step", "#success", "#reward", "#tokens", "#staleness", "")
     keys = ("number", "step", "success", "reward_total", "completion_tokens", "staleness_mean")
     output.table("", columns, [[*(_short(step.get(key)) for key in keys), _fate(step)] for step in steps])
+    if steps:
+        output.say(f"a step's episodes: flightschool runs show {folder.name} --step N")
     for incident in incidents:
         output.say(f"{incident.kind}: {incident.what}", style="yellow")
     for told in unreadable:

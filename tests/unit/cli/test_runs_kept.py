@@ -52,3 +52,14 @@ def test_a_finished_training_tells_its_last_step(folder: RunFolder, run: Any, re
     assert told in run("runs", "show", "job-1").err
     (row,) = run("runs", "list", "--json").json["trainings"]
     assert (row["state"], row["step"]) == ("finished", step)
+
+
+@pytest.mark.parametrize("more", [(), ("--step", "1"), ("--kept",)])
+def test_an_unknown_run_is_told_with_the_nearest_of_either_kind(
+    folder: RunFolder, run: Any, more: tuple[str, ...]
+) -> None:
+    assert folder.start.is_file()
+    spoken = run("runs", "show", "job-2", *more, "--json")
+    assert spoken.code == 2
+    assert spoken.error["what"] == "no run is named 'job-2'"
+    assert spoken.error["mend"] == "did you mean 'job-1'?"
