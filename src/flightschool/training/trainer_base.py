@@ -11,6 +11,7 @@ for our own transformer, ``generic`` for any other that transformers loads.
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -320,11 +321,25 @@ class TrainerBase(ABC):
 def write_checkpoint(
     directory: Path, weights: dict[str, Tensor], optimizer: dict[str, Any], manifest: Manifest
 ) -> None:
-    """Weights, optimizer and manifest become a checkpoint by one rename."""
+    """Weights, optimizer and manifest become a checkpoint by one rename.
+
+    Raises:
+        StoreError: they cannot be written; checkpoints before it are untouched.
+    """
     with durable_folder(directory) as fresh:
-        save_file(weights, fresh / WEIGHTS_FILE)
-        torch.save(optimizer, fresh / "optimizer.pt")
-        write_manifest(fresh, manifest)
+        try:
+            save_file(weights, fresh / WEIGHTS_FILE)
+            torch.save(optimizer, fresh / "optimizer.pt")
+            write_manifest(fresh, manifest)
+        except (SafetensorError, RuntimeError, OSError) as error:
+            # torch tells a full disk as a position in the file that it did not expect: say how much is free
+            free_mb = shutil.disk_usage(fresh).free / 1e6
+            raise StoreError(
+                f"checkpoint {directory.name} cannot be written: {type(error).__name__}: {error}",
+                where=str(directory),
+                expected=f"room for weights and optimizer; {free_mb:.0f} MB are free",
+                mend="free disk space and go on with --resume: the checkpoint before it is whole",
+            ) from error
 
 
 def warmed_up(settings: TrainingSettings, step: int) -> float:

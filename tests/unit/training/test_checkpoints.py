@@ -1,17 +1,20 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+import torch
 
 from flightschool.errors import NotFoundError, StoreError
 from flightschool.training.checkpoints import newest_whole, read_checkpoint, set_aside, write_manifest
 from flightschool.training.folders import RunFolder, durable_folder
 from flightschool.training.messages import Manifest
 from flightschool.training.sums import block_digest, file_digest
+from flightschool.training.trainer_base import write_checkpoint
 
 Damage = Callable[[Path], object]
 
@@ -99,3 +102,28 @@ def test_the_sum_of_a_file_is_that_of_its_blocks(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(data[:-5].tobytes())
     data[-5:] = 0
     assert file_digest(tmp_path / "f") == block_digest(data)
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """Files of this process end at 64 KiB, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(("num_weights", "num_moments"), [(1, 1 << 18), (1 << 18, 1)])
+@pytest.mark.usefixtures("small_files")
+def test_a_checkpoint_that_cannot_be_written_is_one_error(tmp_path: Path, num_weights: int, num_moments: int) -> None:
+    folder = made(tmp_path, 2)
+    manifest = Manifest(run="r", incarnation=0, step=4, lineage=((0, 4),), consumed=())
+    with pytest.raises(StoreError, match=r"checkpoint step-000004 cannot be written: \w+Error: ") as raised:
+        write_checkpoint(
+            folder.checkpoint(4), {"w": torch.zeros(num_weights)}, {"state": torch.zeros(num_moments)}, manifest
+        )
+    assert "MB are free" in raised.value.expected
+    assert "--resume" in raised.value.mend
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000002"]
