@@ -144,7 +144,7 @@ def show_step(folder: Path, step: int) -> None:
     found = {group.id: group for group in _groups(folder) if group.id in set(wanted)}
     episodes = {name: [_episode_row(found[name], m) for m in found[name].members] for name in wanted if name in found}
     for row in rows:
-        _tell_episodes(f"{folder.name} step {step}", row, [e for name in row["groups"] for e in episodes.get(name, ())])
+        _tell_episodes(folder.name, row, [e for name in row["groups"] for e in episodes.get(name, ())])
     keys = ("number", "incarnation", "attempt", "skipped", "rolled_back", "groups")
     output.finish(
         {
@@ -157,16 +157,16 @@ def show_step(folder: Path, step: int) -> None:
     )
 
 
-def _tell_episodes(what: str, row: dict[str, Any], episodes: Sequence[dict[str, Any]]) -> None:
+def _tell_episodes(run: str, row: dict[str, Any], episodes: Sequence[dict[str, Any]]) -> None:
     fate = _fate(row)
     place = f"row {row['number']}{f', {fate}' if fate else ''}"
-    output.say(f"{what} ({place}): {len(row['groups'])} groups, {len(episodes)} episodes")
+    output.say(f"{run} step {row['step']} ({place}): {len(row['groups'])} groups, {len(episodes)} episodes")
     output.table(
         "",
         ("episode", "task", "outcome", "#reward", "#tokens", "#calls", "reason"),
         [
             (
-                e["id"],
+                e["id"].removeprefix(f"{run}:"),  # so that it is whole on a narrow terminal, and can be copied
                 e["task"],
                 e["outcome"],
                 _short(e["reward"]),
@@ -206,10 +206,10 @@ def show_kept(folder: Path) -> None:
 
 
 def show_episode(folder: Path, episode: str) -> None:
-    """One episode of a training."""
+    """One episode of a training, by its id with or without the run's name before it."""
     for group in _groups(folder):
         for member in group.members:
-            if member.id == episode:
+            if member.id in (episode, f"{folder.name}:{episode}"):
                 _tell_episode(group, member)
                 return
     raise NotFoundError(

@@ -57,6 +57,18 @@ def test_a_figure_leads_to_its_episodes_and_their_messages(told: Any) -> None:
     assert "no episode" in told("runs", "show", "train-1", "--episode", "x", expected=2)["error"]["what"]
 
 
+def test_an_episode_is_named_whole_on_a_narrow_terminal_and_found_by_that_name(
+    told: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = str(told("runs", "show", "train-1")["steps"][-1]["step"])
+    one = told("runs", "show", "train-1", "--step", step)["episodes"][0]
+    monkeypatch.setattr("flightschool.cli.output.WIDTH_OF_LOGS", 80)
+    assert main(["runs", "show", "train-1", "--step", step]) == 0
+    name = one["id"].removeprefix("train-1:")
+    assert f"\n {name} " in capsys.readouterr().err
+    assert told("runs", "show", "train-1", "--episode", name)["id"] == one["id"]
+
+
 def test_what_is_exported_is_whole(told: Any, tmp_path: Path) -> None:
     found = told("runs", "export", "train-1", "--out", str(tmp_path / "out"))
     assert found["groups"] >= 12
