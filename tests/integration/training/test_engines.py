@@ -13,6 +13,7 @@ import pytest
 from tests.integration.training.bandit import BanditRunner
 
 from flightschool.engines import EngineSettings, load_model
+from flightschool.engines.scoring import TeacherSettings
 from flightschool.errors import InfrastructureError, TokenContractError
 from flightschool.records import Task, ToolSpec
 from flightschool.testing.served import ServedFake, SglangFake, VllmFake
@@ -35,6 +36,7 @@ def run(
     model: Path,
     engine: EngineSettings,
     after_step: Callable[[int], object] = lambda step: None,
+    teacher: TeacherSettings | None = None,
     **more: Any,
 ) -> tuple[TrainResult, list[StepProgress]]:
     rows: list[StepProgress] = []
@@ -55,6 +57,7 @@ def run(
         runner=BanditRunner(tools=(TOOL,)),
         progress=told,
         engine=engine,
+        teacher=teacher,
         unaudited="a test",
     )
     return result, rows

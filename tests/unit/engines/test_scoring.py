@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.foreign import foreign_folder
 
 from flightschool.config import parse_settings
 from flightschool.engines import CausalAttention
@@ -75,6 +76,33 @@ async def test_a_folder_that_only_transformers_knows_scores_as_well(folder: Path
         generic = open_scorer(TeacherSettings(model=str(folder)))
     found = [await scorer.logprobs(SEQUENCE, START) for scorer in (own, generic)]
     assert found[0] == pytest.approx(found[1], abs=1e-4)
+
+
+async def test_a_long_sequence_goes_through_a_foreign_head_in_pieces(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from flightschool.engines import load_hf_model
+    from flightschool.engines.scoring import local
+
+    foreign = foreign_folder("gpt2", folder, tmp_path / "foreign")
+    with torch.no_grad():
+        logits = load_hf_model(foreign).model(input_ids=torch.tensor([SEQUENCE])).logits[0]
+    wanted = [float(torch.log_softmax(logits[at - 1], 0)[SEQUENCE[at]]) for at in range(START, len(SEQUENCE))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "_ROWS", 5)
+        scorer = open_scorer(TeacherSettings(model=str(foreign)))
+        sizes: list[int] = []
+
+        def told(module: torch.nn.Module, _: Any, made: Any) -> None:
+            if isinstance(module, torch.nn.Linear) and module.out_features == logits.shape[1]:
+                sizes.append(made.shape[-2])
+
+        hook = torch.nn.modules.module.register_module_forward_hook(told)
+        try:
+            found = await scorer.logprobs(SEQUENCE, START)
+        finally:
+            hook.remove()
+    assert found == pytest.approx(wanted, abs=1e-5)
+    assert sizes == [5, 5, 3]
 
 
 async def test_a_token_that_is_ruled_out_has_a_number(folder: Path) -> None:

@@ -92,11 +92,8 @@ def _own(folder: Path, device: torch.device, dtype: torch.dtype) -> _Parts:
 
 def _generic(folder: Path, device: torch.device, dtype: torch.dtype) -> _Parts:
     from flightschool.engines.hf_folders import load_hf_model
+    from flightschool.engines.plain_pass import PlainPass
 
     loaded = load_hf_model(folder, device=device, dtype=dtype)
-
-    def logits(tokens_N: Tensor) -> Tensor:
-        found: Tensor = loaded.model(input_ids=tokens_N[None], use_cache=False).logits[0]
-        return found
-
-    return logits, lambda logits_MV: logits_MV, loaded.vocab
+    plain = PlainPass(loaded.model)
+    return plain.hidden, plain.logits, loaded.vocab
