@@ -65,8 +65,6 @@ def audit(
 
     In a workspace the verdicts are kept: only tasks that are sound as they are now may train.
     """
-    from flightschool.errors import InputError
-
     num_repeats = _num_repeats(repeats, flake_rate)
     for file, option in ((report, "--report"), (admit, "--admit")):
         will_write(file, option)
@@ -75,17 +73,7 @@ def audit(
         _refuse_options_of_folders(fix, admit, waive, reason, proposer or checker, build_network)
         _audit_environment(paths[0], task, seed=seed, repeats=num_repeats, static=static, fresh=fresh, report=report)
         return
-    if len(folders) < len(paths):
-        raise InputError(
-            "environments and folders cannot be audited together",
-            where=" ".join(paths),
-            expected="one environment, or any number of folders",
-            mend="audit them one after the other; a folder's path has a / or begins with a dot",
-        )
-    if task:
-        raise InputError(
-            "tasks of folders are named by their paths", where="--task", expected="paths", mend="name the folders"
-        )
+    _refuse_mixtures(paths, folders, task)
     from flightschool.cli.audit_admitting import Admitting
     from flightschool.cli.audit_folders import Care, ReaderNames, audit_folders_verb
 
@@ -101,6 +89,23 @@ def audit(
     )
     admitting = Admitting(file=admit, waive=tuple(waive), reason=reason)
     audit_folders_verb(folders, care=care, fix=fix, admitting=admitting, report=report)
+
+
+def _refuse_mixtures(paths: Sequence[str], folders: Sequence[str], tasks: Sequence[str]) -> None:
+    """Folders are audited together with folders, and whole."""
+    from flightschool.errors import InputError
+
+    if len(folders) < len(paths):
+        raise InputError(
+            "environments and folders cannot be audited together",
+            where=" ".join(paths),
+            expected="one environment, or any number of folders",
+            mend="audit them one after the other; a folder's path has a / or begins with a dot",
+        )
+    if tasks:
+        raise InputError(
+            "tasks of folders are named by their paths", where="--task", expected="paths", mend="name the folders"
+        )
 
 
 def _num_repeats(repeats: int | None, flake_rate: float | None) -> int:

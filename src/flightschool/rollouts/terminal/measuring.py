@@ -7,14 +7,11 @@ attempted on this machine has no grade: it is missing, and the reason stands in 
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from flightschool.environments.terminal import TerminalFolders, TerminalTask
-from flightschool.environments.terminal.trees import ImageStore
 from flightschool.errors import InputError
 from flightschool.perturbation import FaultProfile
 from flightschool.records import Attempt, EndReason, Task, Timings
@@ -23,7 +20,7 @@ from flightschool.rollouts.runner import outcome_of
 from flightschool.rollouts.terminal.policies import TerminalPolicy
 from flightschool.rollouts.terminal.records import NotRun, TerminalEpisode
 from flightschool.rollouts.terminal.runner import KeepBlob, TerminalRunner
-from flightschool.rollouts.terminal.running import native_provider
+from flightschool.rollouts.terminal.running import Turns, open_terminal_runner
 from flightschool.rollouts.terminal.shell import ShellPolicy
 
 __all__ = ["FolderRunner", "ProgramSeat", "open_folder_runner"]
@@ -73,9 +70,7 @@ class FolderRunner:
         self._runner = runner
         self._programs = programs
         self._keep_details = keep_details
-        self._gate = asyncio.Semaphore(concurrency or os.cpu_count() or 1)
-        self._locks = {task_id: asyncio.Lock() for task_id in folders.folders}
-        self._built: set[str] = set()
+        self._turns = Turns(concurrency)
 
     async def attempt(
         self,
@@ -102,13 +97,8 @@ class FolderRunner:
             )
         folder = self._folders.folder(task.id)
         acting = self._programs or ShellPolicy(policy)
-        async with self._gate:
-            if task.id in self._built:
-                return await self._one(folder, acting, group, index, seed, number)
-            async with self._locks[task.id]:
-                made = await self._one(folder, acting, group, index, seed, number)
-                self._built.add(task.id)
-                return made
+        async with self._turns.of(task.id):
+            return await self._one(folder, acting, group, index, seed, number)
 
     async def _one(
         self, folder: TerminalTask, acting: TerminalPolicy, group: str, index: int, seed: int, number: int
@@ -149,12 +139,8 @@ async def open_folder_runner(
     Raises:
         InfrastructureError: no sandbox can be made here.
     """
-    provider = await native_provider()
-    try:
-        runner = TerminalRunner(ImageStore(images, provider), provider, run=run, keep_blob=keep_blob)
+    async with open_terminal_runner(run=run, images=images, keep_blob=keep_blob) as runner:
         yield FolderRunner(folders, runner, programs=programs, keep_details=keep_details, concurrency=concurrency)
-    finally:
-        await provider.aclose()
 
 
 def _not_made(

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from flightschool.digest import derive_seed, digest
-from flightschool.environments.terminal import TaskStep, TerminalTask, plan_build
+from flightschool.digest import derive_seed
+from flightschool.environments.terminal import TaskStep, TerminalTask
 from flightschool.environments.terminal.end_state import EndState, beneath
 from flightschool.environments.terminal.grading import (
     Graded,
@@ -40,15 +39,15 @@ from flightschool.environments.terminal.trees import (
     tail,
 )
 from flightschool.errors import InfrastructureError, InputError
-from flightschool.records import INFRA_REASONS, Attempt, EndReason, Message, Timings, ToolEvent
-from flightschool.rollouts.runner import outcome_of
+from flightschool.records import INFRA_REASONS, EndReason
 from flightschool.rollouts.terminal.controls import Controls, Grade, graded_or_why
+from flightschool.rollouts.terminal.course import Course
 from flightschool.rollouts.terminal.policies import PROGRAM_FOLDER, Move, TerminalPolicy
 from flightschool.rollouts.terminal.programs import UNTYPED, is_typed, scripts_of, text_of
-from flightschool.rollouts.terminal.records import Episode, NotRun, StageResult, TerminalEpisode
+from flightschool.rollouts.terminal.records import Episode, NotRun, StageResult
 from flightschool.rollouts.terminal.recounting import recount
 from flightschool.rollouts.terminal.scoring import Scores
-from flightschool.rollouts.terminal.shell import SHELL_TOOL, Seat, ShellPolicy
+from flightschool.rollouts.terminal.shell import SHELL_TOOL, ShellPolicy
 from flightschool.sandbox import Enforcement, ExecResult, NativeProvider, Stopped
 from flightschool.sandbox.live import AgentSandbox
 from flightschool.sandbox.written import Written
@@ -122,96 +121,65 @@ class TerminalRunner:
         Raises:
             InputError: the folder is broken in a way that every builder would refuse.
         """
-        started = time.perf_counter()
+        course = Course(
+            task=task,
+            run=self.run,
+            policy=policy.name,
+            group=group,
+            index=index,
+            number=number,
+            seed=seed,
+            scores=Scores(task),
+        )
         asked = host_variables(task.environment_env, task.verifier_env)
         if asked:
             reason = f"the task wants the host's variable {asked[0]}, and no variable is handed in"
             return NotRun(task=task.id, task_digest=task.digest, need="variable", reason=reason)
-        scores = Scores(task)
-        stages: list[StageResult] = []
-        seat: Seat | None = None
-        events: list[ToolEvent] = []
-        image: Image | None = None
-        stood_in: tuple[str, ...] = ()
-        build_failed = False
         try:
-            built = await self._store.build(task)
-            if isinstance(built, NotRunnable):
-                return NotRun.of(task.id, task.digest, built)
-            image = built
-            if is_typed(task, policy) and not await self._store.has_python(image):
-                return NotRun(task=task.id, task_digest=task.digest, need="solution", reason=UNTYPED)
-            scripts = scripts_of(task, policy)
-            lacking = await self._store.fetches(task, image, scripts)
-            if lacking is not None:
-                return NotRun.of(task.id, task.digest, lacking)
-            stood_in = await self._store.stood_in(task, image, scripts)
+            not_run = await self._make_ready(policy, course)
+            if not_run is not None:
+                return not_run
             if isinstance(policy, ShellPolicy):
-                seat = policy.seat(task.id, seed, group, index, number)
-                events = seat.events
-            reason, detail = await self._stages(task, seat or policy, image, scores, stages, events, seed)
+                course.take_seat(policy.seat(task.id, seed, group, index, number))
+            reason, detail = await self._stages(course.seat or policy, course)
         except _NoSolutionError as error:
             return NotRun(task=task.id, task_digest=task.digest, need="solution", reason=str(error))
         except (InfrastructureError, OSError) as error:
             reason, detail = EndReason.WORLD_ERROR, str(error)
-            build_failed = isinstance(error, BuildError)
+            course.build_failed = isinstance(error, BuildError)
         finally:
-            if seat is not None:
-                seat.close()
-        verdict, reward = (None, None) if reason in INFRA_REASONS else scores.result()
-        outcome, cause = outcome_of(reason)
-        attempt = Attempt(
-            id=f"{self.run}:{group}:{index}:{number}",
-            run=self.run,
-            group=group,
-            index=index,
-            number=number,
-            environment=task.format.value,
-            environment_digest=image.digest if image else digest(plan_build(task)),
-            task=task.id,
-            task_digest=task.digest,
-            policy=policy.name,
-            seed=seed,
-            spans=seat.spans if seat is not None else (),
-            messages=tuple(seat.messages) if seat is not None else _asked(task),
-            events=tuple(events),
-            outcome=outcome,
-            reason=reason,
-            cause=cause,
-            verdict=verdict,
-            reward=reward,
-            end_state=stages[-1].end_state if stages else "",
-            timings=Timings(
-                virtual_ms=seat.generation_ms if seat is not None else 0.0, wall_s=time.perf_counter() - started
-            ),
-            detail=detail,
-            usage=seat.usage if seat is not None else msgspec.UNSET,
-        )
-        return Episode(
-            attempt=attempt,
-            details=_details(attempt, task, image, stages, stood_in),
-            faulty_task=build_failed or (reason is EndReason.GRADER_ERROR and not _was_lost(stages)),
-        )
+            if course.seat is not None:
+                course.seat.close()
+        return course.episode(reason, detail)
+
+    async def _make_ready(self, policy: TerminalPolicy, course: Course) -> NotRun | None:
+        """Build the image; what keeps the policy from acting in it on this machine."""
+        task = course.task
+        built = await self._store.build(task)
+        if isinstance(built, NotRunnable):
+            return NotRun.of(task.id, task.digest, built)
+        course.image = built
+        if is_typed(task, policy) and not await self._store.has_python(built):
+            return NotRun(task=task.id, task_digest=task.digest, need="solution", reason=UNTYPED)
+        scripts = scripts_of(task, policy)
+        lacking = await self._store.fetches(task, built, scripts)
+        if lacking is not None:
+            return NotRun.of(task.id, task.digest, lacking)
+        course.stood_in = await self._store.stood_in(task, built, scripts)
+        return None
 
     # -------------------------------------------------------------------------------------------- stages
 
-    async def _stages(
-        self,
-        task: TerminalTask,
-        policy: TerminalPolicy,
-        image: Image,
-        scores: Scores,
-        results: list[StageResult],
-        events: list[ToolEvent],
-        seed: int,
-    ) -> tuple[EndReason, str]:
+    async def _stages(self, policy: TerminalPolicy, course: Course) -> tuple[EndReason, str]:
         """Walk through the stages; the reason and detail of the first end that was no ordinary one."""
+        task, image, scores, results, events = course.task, course.image, course.scores, course.stages, course.events
+        assert image is not None, "no stage begins before the image is built"
         ending, details = EndReason.FINISHED, []
         state = untouched = EndState(entries=())
         for place, stage in enumerate(task.stages):
             given = _given(task, stage, image)
             begun, untouched = state.then(given), untouched.then(given)
-            ended = await self._policy_stage(task, stage, policy, image, begun, untouched, seed)
+            ended = await self._policy_stage(task, stage, policy, image, begun, untouched, course.seed)
             turn = events[-1].turn if events and ended.words == (SHELL_TOOL.name,) else place
             events += recount(ended.words, ended.program, ended.changes or (), stage=turn, first=len(events))
             if ended.detail:
@@ -328,12 +296,6 @@ class TerminalRunner:
         return msgspec.structs.replace(ended, words=words, program=text_of(task, move), enforcement=box.enforcement)
 
 
-def _was_lost(stages: list[StageResult]) -> bool:
-    """Whether the last grading ended with its sandbox."""
-    graded = stages[-1].graded if stages else None
-    return graded is not None and graded.lost
-
-
 def _given(task: TerminalTask, stage: TaskStep, image: Image) -> list[Written]:
     """What a step lays into the working directory, for whom the image is made."""
     if not stage.workdir_files:
@@ -354,11 +316,6 @@ async def _set_up(box: AgentSandbox, task: TerminalTask, stage: TaskStep, image:
             expected="exit code 0",
             mend="mend the task",
         )
-
-
-def _asked(task: TerminalTask) -> tuple[Message, ...]:
-    """What a program cannot read, and a reader wants to know."""
-    return tuple(Message(role="user", content=stage.instruction) for stage in task.stages)
 
 
 def _runs(box: AgentSandbox, env: dict[str, str]) -> Callable[[str, float], Awaitable[ExecResult]]:
@@ -402,22 +359,6 @@ def _env(task: TerminalTask, stage: TaskStep, image: Image, account: Account, mo
     more = {**task.environment_env, **(task.solution_env if move.with_solution_env else {})}
     own = {"FLIGHTSCHOOL_SEED": str(derive_seed("policy", seed))}
     return {**rooms_env(image, account, more), **own, **({"FLIGHTSCHOOL_STEP": stage.name} if stage.name else {})}
-
-
-def _details(
-    attempt: Attempt, task: TerminalTask, image: Image | None, stages: list[StageResult], stood_in: tuple[str, ...]
-) -> TerminalEpisode | None:
-    if image is None:
-        return None
-    return TerminalEpisode(
-        attempt=attempt.id,
-        folder=task.folder,
-        base=image.base,
-        image_digest=image.digest,
-        stages=tuple(stages),
-        stood_in=stood_in,
-        networked=image.networked,
-    )
 
 
 class _NoSolutionError(Exception):

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -28,7 +30,7 @@ from flightschool.rollouts.terminal.records import Episode, NotRun
 from flightschool.rollouts.terminal.runner import KeepBlob, TerminalRunner
 from flightschool.sandbox import NativeProvider, best_provider
 
-__all__ = ["Result", "find_tasks", "native_provider", "run_episodes"]
+__all__ = ["Result", "Turns", "find_tasks", "native_provider", "open_terminal_runner", "run_episodes"]
 
 Result: TypeAlias = Episode | NotRun | UnreadableTask
 MAX_RETRIES_OF_FAULTY_TASK: Final = 1
@@ -75,50 +77,95 @@ def run_episodes(
     """
 
     async def run_all() -> list[Result]:
-        provider = await native_provider()
-        networked = NativeProvider(without=["network"]) if build_network else None
-        try:
-            store = ImageStore(images, provider, base_trees=base_trees, networked=networked)
-            runner = TerminalRunner(store, provider, run=run, keep_blob=keep_blob)
-            gate = asyncio.Semaphore(concurrency or os.cpu_count() or 1)
-            locks = {task.id: asyncio.Lock() for task in tasks}
-            built: set[str] = set()
-
-            async def attempt(task: TerminalTask, index: int) -> Result:
-                group = f"{policy.name}:{task.id}"
-                own = derive_seed(seed, task.id, index)
-
-                async def again(number: int) -> Episode | NotRun:
-                    return await runner.attempt(task, policy, group=group, index=index, seed=own, number=number)
-
-                try:
-                    return await _until_not_lost(again)
-                except InputError as error:
-                    return UnreadableTask(id=task.id, folder=task.folder, **error.as_dict())
+        async with open_terminal_runner(
+            run=run, images=images, base_trees=base_trees, keep_blob=keep_blob, build_network=build_network
+        ) as runner:
+            turns = Turns(concurrency)
 
             async def one(task: TerminalTask | UnreadableTask, index: int) -> Result:
-                async with gate:
-                    result: Result
-                    if isinstance(task, UnreadableTask):
-                        result = task
-                    elif task.id in built:
-                        result = await attempt(task, index)
-                    else:
-                        async with locks[task.id]:  # members of one task wait for the first to build its image
-                            result = await attempt(task, index)
-                            built.add(task.id)
+                async with turns.of(task.id):
+                    result = await _member(runner, task, policy, index, seed)
                     if on_result is not None:
                         on_result(result)
                     return result
 
             order = [(tasks[place % len(tasks)], place // len(tasks)) for place in range(num)]
             return list(await asyncio.gather(*(one(task, index) for task, index in order)))
-        finally:
-            await provider.aclose()
-            if networked is not None:
-                await networked.aclose()
 
     return asyncio.run(run_all())
+
+
+@asynccontextmanager
+async def open_terminal_runner(
+    *,
+    run: str,
+    images: Path,
+    base_trees: Path | None = None,
+    keep_blob: KeepBlob | None = None,
+    build_network: bool = False,
+) -> AsyncIterator[TerminalRunner]:
+    """A runner with sandboxes of its own, which are gone at the end.
+
+    Args:
+        run: id that attempts are made under.
+        images: folder in which built images are kept.
+        base_trees: folder with unpacked base images.
+        keep_blob: keeps end states (bytes → digest), so that they can be graded again.
+        build_network: see ``run_episodes``.
+
+    Raises:
+        InfrastructureError: no sandbox can be made here.
+    """
+    provider = await native_provider()
+    networked = NativeProvider(without=["network"]) if build_network else None
+    try:
+        store = ImageStore(images, provider, base_trees=base_trees, networked=networked)
+        yield TerminalRunner(store, provider, run=run, keep_blob=keep_blob)
+    finally:
+        await provider.aclose()
+        if networked is not None:
+            await networked.aclose()
+
+
+class Turns:
+    """Who makes an attempt now: so many at a time, and others at a task wait for the first to build its image.
+
+    Args:
+        concurrency: attempts at a time; one for each processor where it is None.
+    """
+
+    def __init__(self, concurrency: int | None) -> None:
+        self._gate = asyncio.Semaphore(concurrency or os.cpu_count() or 1)
+        self._first: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._built: set[str] = set()
+
+    @asynccontextmanager
+    async def of(self, task: str) -> AsyncIterator[None]:
+        """A turn at a task; one that raises leaves the image to the next."""
+        async with self._gate:
+            if task in self._built:
+                yield
+                return
+            async with self._first[task]:
+                yield
+                self._built.add(task)
+
+
+async def _member(
+    runner: TerminalRunner, task: TerminalTask | UnreadableTask, policy: TerminalPolicy, index: int, seed: int
+) -> Result:
+    """The result of a member of a task's group."""
+    if isinstance(task, UnreadableTask):
+        return task
+    group, own = f"{policy.name}:{task.id}", derive_seed(seed, task.id, index)
+
+    async def again(number: int) -> Episode | NotRun:
+        return await runner.attempt(task, policy, group=group, index=index, seed=own, number=number)
+
+    try:
+        return await _until_not_lost(again)
+    except InputError as error:
+        return UnreadableTask(id=task.id, folder=task.folder, **error.as_dict())
 
 
 async def _until_not_lost(attempt: Callable[[int], Awaitable[Episode | NotRun]]) -> Episode | NotRun:
