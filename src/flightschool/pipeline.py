@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from flightschool.engines import give_back_memory
 from flightschool.evaluation import EvaluationRun
 from flightschool.protocols import Environment
+from flightschool.records import Task
 from flightschool.stations import (
     Admission,
     Canaries,
@@ -47,6 +48,7 @@ from flightschool.stations import (
 )
 from flightschool.store import Workspace
 from flightschool.training import TrainingSettings, TrainResult, refuse_held
+from flightschool.training.imitation import ImitationResult
 from flightschool.verification import OutcomeReward, keep_reward
 
 __all__ = ["run_job"]
@@ -86,17 +88,8 @@ def run_job(
 
     pilot = open_pilot(model, f"model:{model}", settings)
     before, before_s = _timed(checkride.fly, pilot, f"{run}-before")
-    imitation = learn_by_imitation(
-        space,
-        environment,
-        reward,
-        found.sound,
-        model=model,
-        tokenizer=pilot.tokenizer,
-        run=run,
-        settings=settings,
-        tell=tell,
-    )
+    school = _School(space, environment, reward, run, settings, tell)
+    imitation = school.imitate(found.sound, model, pilot)
     start, at_start, start_s = model, None, None
     if imitation is not None:
         start = Path(imitation.model)
@@ -106,10 +99,9 @@ def run_job(
     del pilot  # its memory is the trainer's now
     give_back_memory()
 
-    school = _School(space, environment, reward, admission, start, settings, tell)
     still_s = last_measurement_s(settings, before_s, start_s)
     training = training_settings(settings, elapsed_s=time.monotonic() - started, still_s=still_s)
-    trained = school.train(run, training, canaries)
+    trained = school.train(run, start, admission, training, canaries)
     after = checkride.fly(open_pilot(Path(trained.model), f"run:{run}", settings), f"{run}-after")
     flown = Flown(
         collected=collected,
@@ -122,7 +114,7 @@ def run_job(
         before=before,
         at_start=at_start,
         after=after,
-        control=_negative_control(school, checkride, run, settings),
+        control=school.negative_control(start, admission, checkride),
     )
     return write_up(
         space,
@@ -144,26 +136,45 @@ def _timed(measure: Callable[[Pilot, str], _Result], pilot: Pilot, run: str) -> 
 
 
 class _School(NamedTuple):
-    """What every training of a job has in common."""
+    """What all learning of a job has in common."""
 
     space: Workspace
     environment: Environment
     reward: OutcomeReward
-    admission: Admission
-    start: Path
-    """Model that reinforcement begins with."""
+    run: str
     settings: JobSettings
     tell: Tell
 
-    def train(self, run: str, training: TrainingSettings, canaries: Canaries | None = None) -> TrainResult:
-        """Train, or go on with a run that was cut; canaries are mixed in and watched."""
+    def imitate(self, tasks: Sequence[Task], model: Path, pilot: Pilot) -> ImitationResult | None:
+        """A model folder that learned from demonstrations at the tasks; None if none were asked for."""
+        return learn_by_imitation(
+            self.space,
+            self.environment,
+            self.reward,
+            tasks,
+            model=model,
+            tokenizer=pilot.tokenizer,
+            run=self.run,
+            settings=self.settings,
+            tell=self.tell,
+        )
+
+    def train(
+        self,
+        run: str,
+        start: Path,
+        admission: Admission,
+        training: TrainingSettings,
+        canaries: Canaries | None = None,
+    ) -> TrainResult:
+        """Train from a model folder, or go on with a run that was cut; canaries are mixed in and watched."""
         return fly(
             self.space,
             self.environment,
             self.reward,
-            self.admission,
+            admission,
             run=run,
-            model=self.start,
+            model=start,
             settings=training,
             tell=self.tell,
             harness=make_harness(self.settings.harness),
@@ -172,11 +183,10 @@ class _School(NamedTuple):
             teacher=self.settings.teacher,
         )
 
-
-def _negative_control(school: _School, checkride: Checkride, run: str, settings: JobSettings) -> EvaluationRun | None:
-    """The suite as a policy flies it that was trained on shuffled rewards; None if no control was asked for."""
-    if not settings.evaluation.negative_control_steps:
-        return None
-    name = f"{run}-control"
-    astray = school.train(name, control_settings(settings))
-    return checkride.fly_clean(open_pilot(Path(astray.model), f"run:{name}", settings), f"{name}-after")
+    def negative_control(self, start: Path, admission: Admission, checkride: Checkride) -> EvaluationRun | None:
+        """The suite as a policy flies it that was trained on shuffled rewards; None if no control was asked for."""
+        if not self.settings.evaluation.negative_control_steps:
+            return None
+        name = f"{self.run}-control"
+        astray = self.train(name, start, admission, control_settings(self.settings))
+        return checkride.fly_clean(open_pilot(Path(astray.model), f"run:{name}", self.settings), f"{name}-after")

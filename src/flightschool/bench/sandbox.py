@@ -329,6 +329,13 @@ def _quietest(rounds: list[_Round]) -> _Round:
     return min(rounds, key=lambda one: (one.median("floor") or 0.0) + (one.median("start") or 0.0))
 
 
+def _if_known(
+    judge: Callable[[str, float, float], Target], name: str, value: float | None, bound: float
+) -> tuple[Target, ...]:
+    """The target of a figure, where the machine gave one."""
+    return () if value is None else (judge(name, value, bound),)
+
+
 def _summary(
     rounds: list[_Round],
     *,
@@ -350,21 +357,16 @@ def _summary(
     vs_runc = _over_rounds([one.ratio("runc", "start") for one in rounds])
     floor_rates = [one.rates["floor"] for one in rounds if "floor" in one.rates]
     targets = [
+        *_if_known(at_most, "ratio_to_floor", ratio, MOST_RATIO),
         at_least("per_s_at_8", per_s, LEAST_PER_S),
         at_most("exec_ms_p50", exec_ms, MOST_EXEC_MS),
         at_most("live_mib", live_mib, MOST_LIVE_MIB),
         at_least("harbor_parse_tasks_per_s", parsed, LEAST_PARSED_PER_S),
+        *_if_known(at_most, "light_task_s", task_s, MOST_TASK_S),
+        *_if_known(at_least, "vs_bubblewrap", vs_bubblewrap, LEAST_VS_BUBBLEWRAP),
+        *_if_known(at_least, "vs_runc", vs_runc, LEAST_VS_RUNC),
+        *_if_known(at_most, "left_behind", None if left_behind is None else float(sum(left_behind.values())), 0.0),
     ]
-    if task_s is not None:
-        targets.append(at_most("light_task_s", task_s, MOST_TASK_S))
-    if ratio is not None:
-        targets.insert(0, at_most("ratio_to_floor", ratio, MOST_RATIO))
-    if vs_bubblewrap is not None:
-        targets.append(at_least("vs_bubblewrap", vs_bubblewrap, LEAST_VS_BUBBLEWRAP))
-    if vs_runc is not None:
-        targets.append(at_least("vs_runc", vs_runc, LEAST_VS_RUNC))
-    if left_behind is not None:
-        targets.append(at_most("left_behind", float(sum(left_behind.values())), 0.0))
     return SandboxBench(
         mechanism=mechanism,
         launcher=launcher,

@@ -8,7 +8,7 @@ inferred of them, or by the recordings.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -27,7 +27,7 @@ from flightschool.environments.json_state import JsonBase, load_state
 from flightschool.environments.long_numbers import without_long_numbers
 from flightschool.environments.peopling import peopled
 from flightschool.environments.recorded import DECLINE
-from flightschool.environments.recordings import Coverage, Recording, coverage, record_answers
+from flightschool.environments.recordings import Coverage, Recording, ScopeOf, coverage, record_answers
 from flightschool.environments.subsets import find_subsets
 from flightschool.environments.tasking import Drafted, draft
 from flightschool.environments.traced import RenamedEnvironment, TracedContent, TracedEnvironment, Waiting
@@ -232,13 +232,8 @@ def _drafted(
     coded = tuple(sorted(set(functions) & set(effects))) if bare else ()
     whole = code is not None and not bare
     rows = Base({} if tables is None else tables)
-    recordings: tuple[Recording, ...] = ()
-    programs: tuple[Program, ...] = ()
-    conflicts = 0
-    if not whole:
-        recordings, conflicts = record_answers(episodes, writes, scope_of)
-        recordings = tuple(one for one in recordings if one.name not in coded)
-        programs = infer(episodes, rows, writes, executions({name: functions[name] for name in coded}))
+    given = {name: functions[name] for name in coded}
+    answers = _Answers() if whole else _answered(episodes, rows, writes, scope_of, given)
     declines = DECLINE.name not in effects and any(reference.abstain for reference in references)
     content = TracedContent(
         policy_text=_commonest(episode.guidance for episode in episodes),
@@ -248,9 +243,9 @@ def _drafted(
         waiting=waiting,
         tools=(*(entry.spec for entry in inventory), *((DECLINE,) if declines else ())),
         declines=declines,
-        recordings=recordings,
-        programs=programs,
-        subsets=find_subsets(recordings),
+        recordings=answers.recordings,
+        programs=answers.programs,
+        subsets=find_subsets(answers.recordings),
         state_digest="" if tables is None else content_digest(tables),
         code=code[0] if code else "",
         code_digest=code[1] if code else "",
@@ -271,7 +266,7 @@ def _drafted(
             task_of,
             waiting=[one.task for one in waiting],
             coverage=rates,
-            num_conflicts=conflicts,
+            num_conflicts=answers.num_conflicts,
         ),
         inventory=inventory,
         left_out=tuple(LeftOut(task=d.id, reason=d.problem) for d in drafts if d.reference is None),
@@ -279,6 +274,28 @@ def _drafted(
         code=code[0] if code else "",
         state=tables,
     )
+
+
+class _Answers(NamedTuple):
+    """What answers calls for which there is no code."""
+
+    recordings: tuple[Recording, ...] = ()
+    programs: tuple[Program, ...] = ()
+    num_conflicts: int = 0
+    """Keys under which recordings differ."""
+
+
+def _answered(
+    episodes: Sequence[RecordedEpisode],
+    rows: Base,
+    writes: frozenset[str],
+    scope_of: ScopeOf,
+    given: Mapping[str, ToolFunction],
+) -> _Answers:
+    """Recorded and inferred answers of all tools but those that are ``given`` as code."""
+    recordings, num_conflicts = record_answers(episodes, writes, scope_of)
+    programs = infer(episodes, rows, writes, executions(given))
+    return _Answers(tuple(one for one in recordings if one.name not in given), programs, num_conflicts)
 
 
 def _placed(

@@ -124,8 +124,7 @@ class EpisodeRunner:
         )
         spans = model.endpoint.spans()
         usage: TokenUse | None = getattr(model.endpoint, "usage", None)
-        sampled = sum(len(span.token_ids_T) for span in spans if span.kind is SpanKind.COMPLETION)
-        num_tokens = usage.num_completion_tokens if usage is not None else sampled
+        num_tokens = _num_sampled(spans) if usage is None else usage.num_completion_tokens
         reason, verdict, reward, detail = await self._grade(task, reason, evidence, clock.now_ms, num_tokens, detail)
         return Attempt(
             id=f"{self.run}:{group}:{index}:{number}",
@@ -334,6 +333,10 @@ def _grammars(endpoint: PolicyEndpoint) -> dict[str, str] | msgspec.UnsetType:
     """Texts of the grammars that completions were sampled under, where there are any."""
     found: dict[str, str] = getattr(endpoint, "grammars", {})
     return found or msgspec.UNSET
+
+
+def _num_sampled(spans: Sequence[TokenSpan]) -> int:
+    return sum(len(span.token_ids_T) for span in spans if span.kind is SpanKind.COMPLETION)
 
 
 def _final_state(world: World) -> bytes | None:

@@ -201,19 +201,23 @@ def admit(
     tell.note(
         f"{funnel.pool} tasks → {funnel.sound} sound → {funnel.admitted} with signal ({funnel.num_rollouts} rollouts)"
     )
-    unreached = funnel.sound - funnel.screened
     if not admitted:
         refuse_ungraded(failed, total=funnel.num_rollouts, where="screening")
-        raise GateError(
-            f"none of {funnel.sound} sound tasks is likely to carry reward variance for {policy.name}"
-            + (f"; {unreached} of them stand in families with too few rollouts to tell" if unreached else ""),
-            where="screening",
-            expected="tasks that the model neither always solves nor always fails",
-            mend="add easier or harder families, raise screening.budget, or lower screening.threshold",
-        )
+        raise _no_signal(funnel, policy.name)
     require_screened(store, policy.name, admitted)
     most = max(signals.values())
     return Admission(admitted, {task: signal / most for task, signal in signals.items()}, funnel)
+
+
+def _no_signal(funnel: Funnel, policy: str) -> GateError:
+    unreached = funnel.sound - funnel.screened
+    return GateError(
+        f"none of {funnel.sound} sound tasks is likely to carry reward variance for {policy}"
+        + (f"; {unreached} of them stand in families with too few rollouts to tell" if unreached else ""),
+        where="screening",
+        expected="tasks that the model neither always solves nor always fails",
+        mend="add easier or harder families, raise screening.budget, or lower screening.threshold",
+    )
 
 
 def frozen_suites(store: SqlStore, environment: str) -> list[Suite]:

@@ -25,7 +25,7 @@ from flightschool.training.folders import (
 )
 from flightschool.training.generation import GenerationStation, GroupRunner, LocalGeneration
 from flightschool.training.incidents import Incidents, NoteCallback
-from flightschool.training.journal import recover
+from flightschool.training.journal import Recovery, recover
 from flightschool.training.link import InlineLink, Launch, ProcessLink, TrainerLink, launcher, trainer_command
 from flightschool.training.messages import Manifest, TrainerSpec
 from flightschool.training.orchestrator import Orchestrator, TrainResult
@@ -339,17 +339,7 @@ def _run_incarnation(
     recovery = recover(folder.journal, checkpoint[1] if checkpoint else None, settings.max_staleness)
     source.rewind(recovery.next_ordinal)
     remove_all_published(run_dir)  # of incarnations that were killed
-    spec = TrainerSpec(
-        run=start.run,
-        incarnation=recovery.incarnation,
-        step=recovery.step,
-        model=start.model,
-        checkpoint=str(checkpoint[0]) if checkpoint else "",
-        run_dir=str(run_dir),
-        weights=str(shared_path(run_dir, recovery.incarnation)),
-        settings=start.settings,
-    )
-
+    spec = _spec(start, run_dir, recovery, checkpoint[0] if checkpoint else None)
     quality, teacher = _quality(settings, notes), _asked_teacher(start)
 
     async def run() -> TrainResult:
@@ -385,6 +375,19 @@ def _run_incarnation(
             remove_published(Path(spec.weights))
 
     return asyncio.run(run())
+
+
+def _spec(start: RunStart, run_dir: Path, recovery: Recovery, checkpoint: Path | None) -> TrainerSpec:
+    return TrainerSpec(
+        run=start.run,
+        incarnation=recovery.incarnation,
+        step=recovery.step,
+        model=start.model,
+        checkpoint=str(checkpoint) if checkpoint else "",
+        run_dir=str(run_dir),
+        weights=str(shared_path(run_dir, recovery.incarnation)),
+        settings=start.settings,
+    )
 
 
 def _newest_checkpoint(folder: RunFolder, incidents: Incidents) -> tuple[Path, Manifest] | None:
