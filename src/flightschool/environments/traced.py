@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 from flightschool.digest import digest as content_digest
 from flightschool.environments.code_world import CodeWorld
 from flightschool.environments.coded import ToolFunction
+from flightschool.environments.content_environment import ContentEnvironment
 from flightschool.environments.imitation import Imitator
 from flightschool.environments.inferred import Base, Program
 from flightschool.environments.json_state import JsonBase
@@ -19,7 +19,7 @@ from flightschool.environments.ladder import Ladder, LadderWorld
 from flightschool.environments.recordings import Recording, Recordings
 from flightschool.environments.subsets import Subset, SubsetIndex
 from flightschool.environments.users import LanguageUser, ScriptedUser, TalkingWorld, UserScript
-from flightschool.errors import ConfigError, NotFoundError
+from flightschool.errors import ConfigError
 from flightschool.models import ChatModel
 from flightschool.protocols import Environment, PermissionDecision, Permissions, World
 from flightschool.records import Effect, Record, Reference, Task, ToolCall, ToolEvent, ToolSpec
@@ -31,7 +31,6 @@ __all__ = [
     "TracedContent",
     "TracedEnvironment",
     "Waiting",
-    "find_task",
 ]
 
 SCRIPTED = "scripted"
@@ -83,7 +82,7 @@ class TracedContent(Record, frozen=True, kw_only=True):
     code_digest: str = ""
 
 
-class TracedEnvironment:
+class TracedEnvironment(ContentEnvironment[TracedContent]):
     """Implements ``protocols.Environment``. Immutable; worlds share recordings or the frozen initial state.
 
     Args:
@@ -108,14 +107,11 @@ class TracedEnvironment:
         rows: Base | None = None,
         models: Mapping[str, ChatModel] | None = None,
     ) -> None:
-        self.name = name
-        self.content = content
+        super().__init__(name, content)
         self.digest = content_digest(content)
         self._functions = functions
         self._base = base or JsonBase({})
         self._rows = rows or Base({})
-        self._tasks = {task.id: task for task in content.tasks}
-        self._references = {reference.task_id: reference for reference in content.references}
         self._ladder = Ladder(
             recordings=Recordings(content.recordings),
             subsets=SubsetIndex(content.subsets, content.recordings),
@@ -141,28 +137,6 @@ class TracedEnvironment:
         """Functions of tools beside others that have none; empty where code answers all calls, or none."""
         return self._ladder.functions
 
-    @property
-    def policy_text(self) -> str:
-        """The system message that most recorded episodes carry."""
-        return self.content.policy_text
-
-    @property
-    def strata(self) -> Mapping[str, float]:
-        """Stratum → share of the recorded episodes."""
-        return self.content.strata
-
-    def tasks(self) -> Sequence[Task]:
-        """All tasks in the order of first sight."""
-        return self.content.tasks
-
-    def task(self, task_id: str) -> Task:
-        """One task. Raises ``NotFoundError``."""
-        return find_task(self._tasks, task_id, self.name)
-
-    def tools(self) -> Sequence[ToolSpec]:
-        """The inventory, and ``decline`` if it was added."""
-        return self.content.tools
-
     def permissions(self, task: Task) -> Permissions:
         """Every tool of the inventory is allowed, everything else denied."""
         del task
@@ -180,11 +154,6 @@ class TracedEnvironment:
             return world
         speaker = self._speaker
         return TalkingWorld(world, ScriptedUser(script) if speaker is None else LanguageUser(script, speaker))
-
-    def reference(self, task_id: str) -> Reference:
-        """The sealed side of a task. Raises ``NotFoundError``."""
-        find_task(self._tasks, task_id, self.name)
-        return self._references[task_id]
 
 
 def _model_of(endpoint: str, models: Mapping[str, ChatModel]) -> ChatModel:
@@ -233,20 +202,3 @@ class RenamedEnvironment:
         self.permissions = inner.permissions
         self.open = inner.open
         self.reference = inner.reference
-
-
-def find_task(tasks: Mapping[str, Task], task_id: str, environment: str) -> Task:
-    """One task by id.
-
-    Raises:
-        NotFoundError: with the nearest known id.
-    """
-    if task_id in tasks:
-        return tasks[task_id]
-    near = difflib.get_close_matches(task_id, tasks, n=1)
-    raise NotFoundError(
-        f"there is no task {task_id!r}",
-        where=f"environment {environment!r}",
-        expected=f"one of {len(tasks)} task ids",
-        mend=f"did you mean {near[0]!r}?" if near else "list them with: flightschool env show",
-    )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from flightschool.reports.records import ReportData
+from flightschool.store.files import write_whole
 
 __all__ = ["render_report", "template", "write_page", "write_report"]
 
@@ -32,15 +31,7 @@ def write_report(data: ReportData, out: Path) -> None:
 def write_page(text: str, out: Path) -> None:
     """Write a page, whole or not at all. Missing folders are made. Raises ``OSError``."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=out.name, suffix=".part", dir=out.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(out)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(out, text.encode())
 
 
 @cache

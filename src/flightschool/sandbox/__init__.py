@@ -1,7 +1,7 @@
 """Sandboxes: a fresh isolated place for every attempt that executes code, destroyed whatever happens."""
 
 from flightschool.sandbox.bubblewrap import BubblewrapProvider, find_bwrap
-from flightschool.sandbox.chain import MECHANISMS, best_provider, try_mechanisms
+from flightschool.sandbox.chain import MECHANISMS, best_provider, require_native, try_mechanisms
 from flightschool.sandbox.docker import DockerProvider
 from flightschool.sandbox.native import NativeProvider
 from flightschool.sandbox.pool import WarmPool
@@ -39,5 +39,6 @@ __all__ = [
     "WarmPool",
     "best_provider",
     "find_bwrap",
+    "require_native",
     "try_mechanisms",
 ]

@@ -14,7 +14,7 @@ from flightschool.sandbox.native import NativeProvider
 from flightschool.sandbox.protocols import SandboxProvider
 from flightschool.sandbox.records import Mechanism
 
-__all__ = ["MECHANISMS", "best_provider", "try_mechanisms"]
+__all__ = ["MECHANISMS", "best_provider", "require_native", "try_mechanisms"]
 
 MECHANISMS: Final[Mapping[str, Callable[[], SandboxProvider]]] = {
     "native-range": lambda: NativeProvider(mode="range"),
@@ -47,6 +47,28 @@ async def best_provider() -> SandboxProvider:
         where="sandbox",
         expected="one mechanism that works",
         mend="; or ".join(dict.fromkeys(one.mend for one in tried if one.mend)),
+    )
+
+
+async def require_native(who_needs: str, *, mend: str) -> NativeProvider:
+    """The native mechanism, which alone runs a task's own image. The caller closes it.
+
+    Args:
+        who_needs: beginning of the error: ``"terminal tasks need"``.
+        mend: what to do where there is none.
+
+    Raises:
+        InfrastructureError: no sandbox of the native mechanism can be made here.
+    """
+    provider = await best_provider()
+    if isinstance(provider, NativeProvider):
+        return provider
+    await provider.aclose()
+    raise InfrastructureError(
+        f"{who_needs} the native mechanism; here only {provider.name} works",
+        where="sandbox",
+        expected="native-range or native-single",
+        mend=mend,
     )
 
 

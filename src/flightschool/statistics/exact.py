@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from flightschool.errors import InputError
-from flightschool.statistics.interval import Interval, check_finite, check_level
+from flightschool.statistics.interval import Interval, check_finite, check_level, check_proportion
 from flightschool.statistics.samples import design_effect, effective_sample_size
 from flightschool.statistics.special import beta_quantile, student_quantile
 
@@ -44,12 +44,7 @@ def blaker(successes: int, total: int, level: float = 0.95) -> Interval:
         InputError: no items, or more successes than items.
     """
     check_level(level)
-    if not 0 <= successes <= total or total == 0:
-        raise InputError(
-            f"{successes} successes of {total} is no proportion",
-            expected="0 ≤ successes ≤ total and at least one item",
-            mend="measure at least one item",
-        )
+    check_proportion(successes, total)
     low, high = _blaker_bounds(successes, total, level)
     return Interval(value=successes / total, low=low, high=high, num_items=total, method="blaker exact", level=level)
 

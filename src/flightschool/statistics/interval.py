@@ -37,6 +37,16 @@ def check_level(level: float) -> None:
         )
 
 
+def check_proportion(successes: int, total: int) -> None:
+    """Refuse what is no share of some items. Raises ``InputError``."""
+    if not 0 <= successes <= total or total == 0:
+        raise InputError(
+            f"{successes} successes of {total} is no proportion",
+            expected="0 ≤ successes ≤ total and at least one item",
+            mend="measure at least one item",
+        )
+
+
 def check_finite(values: Sequence[float], name: str) -> None:
     """Refuse an empty sequence, NaN and infinities. Raises ``InputError``."""
     if len(values) == 0:

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from flightschool.errors import InputError
 from flightschool.records import Record
-from flightschool.statistics.interval import Interval, check_level
+from flightschool.statistics.interval import Interval, check_level, check_proportion
 
 __all__ = ["McNemar", "mcnemar_exact", "wilson"]
 
@@ -24,12 +24,7 @@ def wilson(successes: int, total: int, level: float = 0.95) -> Interval:
         InputError: no items, or more successes than items.
     """
     check_level(level)
-    if not 0 <= successes <= total or total == 0:
-        raise InputError(
-            f"{successes} successes of {total} is no proportion",
-            expected="0 ≤ successes ≤ total and at least one item",
-            mend="measure at least one item",
-        )
+    check_proportion(successes, total)
     z2 = NormalDist().inv_cdf((1 + level) / 2) ** 2
     p = successes / total
     centre = (p + z2 / (2 * total)) / (1 + z2 / total)

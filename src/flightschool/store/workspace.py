@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import tomllib
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +10,7 @@ from pydantic import Field
 
 from flightschool.config import Settings, load_toml, parse_settings
 from flightschool.errors import ConfigError, InputError, StoreError
+from flightschool.store.files import write_whole
 from flightschool.store.sql import SCHEMA_VERSION, SqlStore
 
 __all__ = ["CONFIG_NAME", "DATA_NAME", "DEFAULT_CONFIG", "Workspace", "WorkspaceSettings"]
@@ -102,8 +101,8 @@ class Workspace:
             raise ConfigError(f"not valid TOML: {error}", where=CONFIG_NAME, expected="TOML 1.0") from error
         _parse(table, CONFIG_NAME)
         _make_folder(directory / DATA_NAME)
-        _write_at_once(directory / DATA_NAME / ".gitignore", "*\n")
-        _write_at_once(config, config_text)
+        write_whole(directory / DATA_NAME / ".gitignore", b"*\n")
+        write_whole(config, config_text.encode())
         return cls(directory)
 
     @property
@@ -178,15 +177,3 @@ def _make_folder(folder: Path) -> None:
             expected="a folder that can be written",
             mend="choose another folder or mend its rights",
         ) from error
-
-
-def _write_at_once(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise

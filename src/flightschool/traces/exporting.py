@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 
 from flightschool.errors import InputError
 from flightschool.records import Record
+from flightschool.store.files import fresh_file
 from flightschool.traces.formats import (
     atif_losses,
     chat_losses,
@@ -83,16 +83,8 @@ def export(episodes: Iterable[RecordedEpisode], path: Path, format: str) -> Expo
             yield episode
 
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, suffix=".part", delete=False) as file:
-            part = Path(file.name)
-            try:
-                exporter.write(counted(), file)
-                file.flush()
-                part.chmod(0o644)
-                part.replace(path)
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
+        with fresh_file(path) as file:
+            exporter.write(counted(), file)
     except OSError as error:
         raise InputError(
             "traces cannot be written",

@@ -362,4 +362,4 @@ class TestRoundTrip:
         back = import_traces(folder / "a.jsonl", format_name)
         assert back.format == format_name
         assert msgspec.structs.replace(back.episodes[0], source="") == made
-        assert not [f.name for f in folder.iterdir() if f.suffix == ".part"]
+        assert not [f.name for f in folder.iterdir() if f.name.startswith(".new-")]

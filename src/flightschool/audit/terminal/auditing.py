@@ -22,9 +22,9 @@ from flightschool.audit.terminal.static import StaticPass, examine_static
 from flightschool.audit.terminal.verdicts import folder_verdict
 from flightschool.environments.terminal import TerminalTask, UnreadableTask
 from flightschool.environments.terminal.trees import ImageStore
-from flightschool.errors import FlightschoolError, InfrastructureError
+from flightschool.errors import FlightschoolError
 from flightschool.records import AuditVerdict
-from flightschool.sandbox import NativeProvider, best_provider
+from flightschool.sandbox import NativeProvider, require_native
 
 __all__ = ["ReadPass", "audit_folders", "read_only_audit", "unreadable_audit"]
 
@@ -75,7 +75,10 @@ def audit_folders(
     """
 
     async def run() -> None:
-        provider = None if static_only else await _provider()
+        provider = None
+        if not static_only:
+            mend = "see flightschool doctor for what to enable, or read only with --static"
+            provider = await require_native("auditing by running needs", mend=mend)
         networked = NativeProvider(without=["network"]) if build_network and provider is not None else None
         try:
             store = None
@@ -189,17 +192,4 @@ def unreadable_audit(task: UnreadableTask) -> FolderAudit:
         digest="",
         verdict=AuditVerdict.UNAUDITED,
         unaudited_because=f"it cannot be read: {task.error()}",
-    )
-
-
-async def _provider() -> NativeProvider:
-    provider = await best_provider()
-    if isinstance(provider, NativeProvider):
-        return provider
-    await provider.aclose()
-    raise InfrastructureError(
-        f"auditing by running needs the native mechanism; here only {provider.name} works",
-        where="sandbox",
-        expected="native-range or native-single",
-        mend="see flightschool doctor for what to enable, or read only with --static",
     )

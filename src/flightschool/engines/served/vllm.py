@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from flightschool.engines.served.scores import ids_of, vllm_scores
-from flightschool.engines.served.wire import Ask, Delta, Http, broken, logprob_of
-from flightschool.errors import InfrastructureError, InputError, TokenContractError
+from flightschool.engines.served.wire import Ask, Delta, Http, broken, check_tempered, logprob_of
+from flightschool.errors import InfrastructureError, InputError
 
 __all__ = ["VllmWire"]
 
@@ -80,13 +80,8 @@ class VllmWire:
             }
             reply = await http.ask("POST", "/v1/completions", body)
             values.append(_first_top(reply))
-        if values[0] == values[1]:
-            raise TokenContractError(
-                "log-probabilities do not follow the temperature",
-                where=f"vllm {self.url}",
-                expected="those of the distribution that is sampled from",
-                mend="start the server with --logprobs-mode processed_logprobs, or sample at temperature 1",
-            )
+        mend = "start the server with --logprobs-mode processed_logprobs, or sample at temperature 1"
+        check_tempered(values, f"vllm {self.url}", mend)
 
     async def score(self, http: Http, token_ids_T: tuple[int, ...], start: int) -> tuple[float, ...]:
         """Log-probabilities of a prompt; the one token that must be generated is thrown away."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -293,6 +293,21 @@ def broken(kind: str, what: str) -> TokenContractError:
         expected="token ids and the log-probability of each, as sampled",
         mend="start the server as docs/design/engines.md says; a proxy in between may drop fields",
     )
+
+
+def check_tempered(values: Sequence[float], where: str, mend: str) -> None:
+    """Log-probabilities of one token at two temperatures differ, if they are those of what is sampled from.
+
+    Raises:
+        TokenContractError: they do not.
+    """
+    if values[0] == values[1]:
+        raise TokenContractError(
+            "log-probabilities do not follow the temperature",
+            where=where,
+            expected="those of the distribution that is sampled from",
+            mend=mend,
+        )
 
 
 def other_weights(wire: Wire, told: str, version: WeightsVersion) -> InfrastructureError:

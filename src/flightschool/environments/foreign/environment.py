@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
+from flightschool.environments.content_environment import ContentEnvironment
 from flightschool.environments.foreign.content import ForeignContent
 from flightschool.environments.foreign.world import ForeignSession, ForeignWorld
-from flightschool.environments.traced import AllowInventory, find_task
+from flightschool.environments.traced import AllowInventory
 from flightschool.errors import StoreError
 from flightschool.protocols import Permissions, World
-from flightschool.records import Reference, Task, ToolSpec
+from flightschool.records import Task
 
 __all__ = ["ForeignEnvironment", "connector"]
 
 Connect: TypeAlias = Callable[[ForeignContent, Task], ForeignSession]
 
 
-class ForeignEnvironment:
+class ForeignEnvironment(ContentEnvironment[ForeignContent]):
     """Implements ``protocols.Environment``. Immutable; nothing is opened before a call needs it.
 
     Args:
@@ -27,34 +28,9 @@ class ForeignEnvironment:
     """
 
     def __init__(self, name: str, content: ForeignContent, connect: Connect | None = None) -> None:
-        self.name = name
-        self.content = content
+        super().__init__(name, content)
         self.digest = content.digest
         self._connect = connect or connector(content.ecosystem)
-        self._tasks = {task.id: task for task in content.tasks}
-        self._references = {reference.task_id: reference for reference in content.references}
-
-    @property
-    def policy_text(self) -> str:
-        """What the environment says about itself."""
-        return self.content.policy_text
-
-    @property
-    def strata(self) -> Mapping[str, float]:
-        """Stratum → share."""
-        return self.content.strata
-
-    def tasks(self) -> Sequence[Task]:
-        """All imported tasks."""
-        return self.content.tasks
-
-    def task(self, task_id: str) -> Task:
-        """One task. Raises ``NotFoundError``."""
-        return find_task(self._tasks, task_id, self.name)
-
-    def tools(self) -> Sequence[ToolSpec]:
-        """The tools as they were when it was imported."""
-        return self.content.tools
 
     def permissions(self, task: Task) -> Permissions:
         """Tools whose effects are known are allowed, everything else denied."""
@@ -65,11 +41,6 @@ class ForeignEnvironment:
     def open(self, task: Task) -> World:
         """A fresh world; its session is opened at the first call."""
         return ForeignWorld(self.content, task, lambda: self._connect(self.content, task))
-
-    def reference(self, task_id: str) -> Reference:
-        """The sealed side of a task. Raises ``NotFoundError``."""
-        find_task(self._tasks, task_id, self.name)
-        return self._references[task_id]
 
 
 def connector(ecosystem: str) -> Connect:

@@ -7,8 +7,6 @@ is written over. What lies there beside the package's own files is nobody's busi
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -37,6 +35,7 @@ from flightschool.errors import InputError
 from flightschool.governance.withholding import ReducedEnvironment, served
 from flightschool.protocols import Environment, Store
 from flightschool.records import Json
+from flightschool.store.files import write_whole
 from flightschool.traces import StoredTraces, TraceRecord
 from flightschool.traces.records import episode_json
 
@@ -145,17 +144,17 @@ def _lay_down(folder: Path, manifest: Manifest, files: Mapping[str, bytes]) -> N
     named = dict.fromkeys(old, "") | manifest.files
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / MANIFEST, manifest_text(msgspec.structs.replace(manifest, complete=False, files=named)))
+        write_whole(folder / MANIFEST, manifest_text(msgspec.structs.replace(manifest, complete=False, files=named)))
         for name in old:
             if name not in files:
                 (folder / name).unlink(missing_ok=True)
         for name, data in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
-            _write(folder / name, data)
+            write_whole(folder / name, data)
         for below in FOLDERS:
             if (folder / below).is_dir() and not any((folder / below).iterdir()):
                 (folder / below).rmdir()
-        _write(folder / MANIFEST, manifest_text(manifest))
+        write_whole(folder / MANIFEST, manifest_text(manifest))
     except OSError as error:
         raise InputError(
             f"the package cannot be written: {error.strerror}",
@@ -163,15 +162,3 @@ def _lay_down(folder: Path, manifest: Manifest, files: Mapping[str, bytes]) -> N
             expected="a folder that can be written",
             mend="mend its rights or give another place: --out DIR",
         ) from error
-
-
-def _write(path: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

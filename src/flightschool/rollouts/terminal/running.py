@@ -22,13 +22,13 @@ from flightschool.digest import derive_seed
 from flightschool.environments.terminal import TerminalTask, UnreadableTask, iter_tasks, read_folder
 from flightschool.environments.terminal.folders import detect_format
 from flightschool.environments.terminal.trees import ImageStore
-from flightschool.errors import InfrastructureError, InputError
+from flightschool.errors import InputError
 from flightschool.records import Outcome
 from flightschool.rollouts.runner import MAX_INFRA_RETRIES
 from flightschool.rollouts.terminal.policies import TerminalPolicy
 from flightschool.rollouts.terminal.records import Episode, NotRun
 from flightschool.rollouts.terminal.runner import KeepBlob, TerminalRunner
-from flightschool.sandbox import NativeProvider, best_provider
+from flightschool.sandbox import NativeProvider, require_native
 
 __all__ = ["Result", "Turns", "find_tasks", "native_provider", "open_terminal_runner", "run_episodes"]
 
@@ -188,13 +188,4 @@ async def native_provider() -> NativeProvider:
     Raises:
         InfrastructureError: no sandbox of the native mechanism can be made here.
     """
-    provider = await best_provider()
-    if isinstance(provider, NativeProvider):
-        return provider
-    await provider.aclose()
-    raise InfrastructureError(
-        f"terminal tasks need the native mechanism; here only {provider.name} works",
-        where="sandbox",
-        expected="native-range or native-single",
-        mend="see flightschool doctor for what to enable",
-    )
+    return await require_native("terminal tasks need", mend="see flightschool doctor for what to enable")

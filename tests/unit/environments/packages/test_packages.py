@@ -42,6 +42,7 @@ from flightschool.errors import InputError
 from flightschool.records import Effect, Reference, Task, ToolSpec
 from flightschool.rollouts import EpisodeRunner, NoopPolicy, OraclePolicy, RandomPolicy, run_attempts
 from flightschool.store import Workspace
+from flightschool.store.files import write_whole
 from flightschool.traces import TraceSet, load_traces, save_traces, trace_names
 from flightschool.verification import OutcomeReward
 
@@ -394,16 +395,15 @@ def test_a_writing_that_was_cut_short_is_seen_and_gone_on_with(
     record = kept(orders, space, "inferred")
     folder = tmp_path / "carried"
     written: list[Path] = []
-    real = writing._write
 
     def killed(path: Path, data: bytes) -> None:
         if len(written) == 4:
             raise KeyboardInterrupt
         written.append(path)
-        real(path, data)
+        write_whole(path, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "_write", killed)
+        patch.setattr(writing, "write_whole", killed)
         with pytest.raises(KeyboardInterrupt):
             write_package(space.store, record, folder)
     with pytest.raises(InputError, match="not written to its end"):
