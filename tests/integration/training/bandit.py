@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
+from tests.trained import reward_of, scored_attempt
 
 from flightschool.errors import InfrastructureError
 from flightschool.perturbation import FaultProfile
@@ -14,11 +15,8 @@ from flightschool.records import (
     EndReason,
     EpisodeGroup,
     Message,
-    Outcome,
-    Reward,
     SpanKind,
     Task,
-    Timings,
     ToolSpec,
 )
 from flightschool.rollouts import EpisodeEndError, MalformedCallError, Policy
@@ -80,27 +78,14 @@ class BanditRunner:
         endpoint.close()
         sampled = [token for span in spans if span.kind is SpanKind.COMPLETION for token in span.token_ids_T]
         share = sum(token % 2 == 0 for token in sampled) / len(sampled) + self._bonus
-        return Attempt(
-            id=f"{group}:{index}",
-            run="r",
-            group=group,
-            index=index,
-            number=0,
+        return scored_attempt(
+            group,
+            index,
+            spans,
+            reward_of(share),
             environment="bandit",
-            environment_digest="",
             task=task.id,
-            task_digest="",
             policy=policy.name,
             seed=seed,
-            spans=spans,
-            messages=(),
-            events=(),
-            outcome=Outcome.SCORED,
-            reason=EndReason.FINISHED,
-            cause="policy",
-            verdict=None,
-            reward=Reward(outcome=share, process=0.0, latency=0.0, gate=1.0, total=share),
-            end_state="",
-            timings=Timings(virtual_ms=0.0),
             grammars=getattr(endpoint, "grammars", None) or msgspec.UNSET,
         )

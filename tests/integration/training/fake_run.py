@@ -21,13 +21,9 @@ from flightschool.digest import derive_random
 from flightschool.errors import InfrastructureError
 from flightschool.records import (
     Attempt,
-    EndReason,
     EpisodeGroup,
-    Outcome,
-    Reward,
     SpanKind,
     Task,
-    Timings,
     TokenSpan,
     VersionRun,
     WeightsVersion,
@@ -47,6 +43,7 @@ from flightschool.training.server import serve as serve_trainer
 
 sys.path[:0] = [str(Path(__file__).parents[3])] if __name__ == "__main__" else []
 from tests.integration.training.fake_trainer import ListTrainer  # noqa: E402
+from tests.trained import reward_of, scored_attempt  # noqa: E402
 
 HERE = Path(__file__).parent
 
@@ -94,39 +91,18 @@ class FakeGeneration:
         told = reversed(steps) if self._fault == "shuffle" else steps
         runs = tuple(VersionRun(step=step, count=1) for step in told)
         outcome = 0.5 if flat else float(index == 0)
-        return Attempt(
-            id=f"{group}:{index}",
-            run="fake",
-            group=group,
-            index=index,
-            number=0,
-            environment="fake",
-            environment_digest="",
-            task="",
-            task_digest="",
-            policy="fake",
-            seed=seed,
-            spans=(
-                TokenSpan(id=0, parent=None, kind=SpanKind.PROMPT, token_ids_T=(1,)),
-                TokenSpan(
-                    id=1,
-                    parent=0,
-                    kind=SpanKind.COMPLETION,
-                    token_ids_T=tuple(chance.randrange(2, 1 << 30) for _ in steps),
-                    logprobs_T=(-1.0,) * len(steps),
-                    versions=runs,
-                ),
+        spans = (
+            TokenSpan(id=0, parent=None, kind=SpanKind.PROMPT, token_ids_T=(1,)),
+            TokenSpan(
+                id=1,
+                parent=0,
+                kind=SpanKind.COMPLETION,
+                token_ids_T=tuple(chance.randrange(2, 1 << 30) for _ in steps),
+                logprobs_T=(-1.0,) * len(steps),
+                versions=runs,
             ),
-            messages=(),
-            events=(),
-            outcome=Outcome.SCORED,
-            reason=EndReason.FINISHED,
-            cause="policy",
-            verdict=None,
-            reward=Reward(outcome=outcome, process=0.0, latency=0.0, gate=1.0, total=outcome),
-            end_state="",
-            timings=Timings(virtual_ms=0.0),
         )
+        return scored_attempt(group, index, spans, reward_of(outcome), run="fake", seed=seed)
 
 
 def settings_of(mode: str, num_restarts: int = 1000) -> TrainingSettings:

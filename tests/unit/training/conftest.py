@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from tests.tiny import tiny_config, tiny_folder
+from tests.trained import scored_attempt
 
 from flightschool.records import (
     Attempt,
@@ -12,12 +13,13 @@ from flightschool.records import (
     Outcome,
     Reward,
     SpanKind,
-    Timings,
     TokenSpan,
     VersionRun,
 )
 
 __all__ = ["tiny_config", "tiny_folder"]
+
+_LOST = {"outcome": Outcome.INFRA_FAILURE, "reason": EndReason.ENGINE_ERROR, "cause": "engine"}
 
 MakeReward = Callable[..., Reward]
 MakeGroup = Callable[..., EpisodeGroup]
@@ -59,30 +61,7 @@ def _spans(
 
 
 def _attempt(index: int, reward: Reward | None, spans: tuple[TokenSpan, ...], group: str) -> Attempt:
-    infra = reward is None
-    return Attempt(
-        id=f"{group}:{index}",
-        run="r",
-        group=group,
-        index=index,
-        number=0,
-        environment="e",
-        environment_digest="d",
-        task="t",
-        task_digest="td",
-        policy="p",
-        seed=0,
-        spans=spans,
-        messages=(),
-        events=(),
-        outcome=Outcome.INFRA_FAILURE if infra else Outcome.SCORED,
-        reason=EndReason.ENGINE_ERROR if infra else EndReason.FINISHED,
-        cause="engine" if infra else "policy",
-        verdict=None,
-        reward=reward,
-        end_state="s",
-        timings=Timings(virtual_ms=1.0),
-    )
+    return scored_attempt(group, index, spans, reward, task="t", **(_LOST if reward is None else {}))
 
 
 def _group(

@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from tests.foreign import FOREIGN, foreign_folder
+from tests.trained import trainer_spec
 from tests.unit.training.test_trainer import SHAPES, random_group
 from tests.unit.training.test_trainer import trainer as own_trainer
 from torch import Tensor
@@ -23,9 +24,8 @@ from flightschool.records import SpanKind
 from flightschool.training.algorithms import LossShape
 from flightschool.training.generic import GenericTrainer
 from flightschool.training.loss import Members, policy_loss
-from flightschool.training.messages import Manifest, TrainerSpec, TrainGroup
+from flightschool.training.messages import Manifest, TrainGroup
 from flightschool.training.publisher import WeightsReader
-from flightschool.training.settings import TrainingSettings
 
 MakeFolder = Callable[[str], Path]
 
@@ -46,19 +46,7 @@ def generic(
     folder: Path, run_dir: Path, checkpoint: Path | None = None, step: int = 0, **settings: object
 ) -> GenericTrainer:
     run_dir.mkdir(exist_ok=True)
-    full = TrainingSettings.model_validate({"learning_rate": 1e-3, "max_new_tokens": 8, **settings})
-    return GenericTrainer(
-        TrainerSpec(
-            run="r",
-            incarnation=1,
-            step=step,
-            model=str(folder),
-            checkpoint=str(checkpoint or ""),
-            run_dir=str(run_dir),
-            weights=str(run_dir / "weights"),
-            settings=full.model_dump_json(),
-        )
-    )
+    return GenericTrainer(trainer_spec(folder, run_dir, checkpoint, step, **settings))
 
 
 def tempered(group: TrainGroup, temperature: float) -> TrainGroup:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.integration.training.fake_trainer import NO_STATS
 
 from flightschool.records import EpisodeGroup, SpanKind, Task, TokenSpan, VersionRun, WeightsVersion
 from flightschool.training import PoolSource, TrainingSettings
@@ -27,20 +28,7 @@ from flightschool.training.messages import (
 from flightschool.training.orchestrator import Orchestrator
 
 MakeGroup = Callable[..., EpisodeGroup]
-STATS = StepStats(
-    loss=0.0,
-    grad_norm=0.0,
-    num_trained_tokens=9,
-    num_forward_tokens=9,
-    entropy=0.0,
-    ess=1.0,
-    k1=0.0,
-    k3=0.0,
-    clip_share=0.0,
-    tis_share=0.0,
-    max_abs_mismatch=0.0,
-    seconds=0.0,
-)
+STATS = msgspec.structs.replace(NO_STATS, num_trained_tokens=9, num_forward_tokens=9)
 
 
 class Listening:

@@ -7,32 +7,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.integration.training.fake_trainer import NO_STATS
 
 from flightschool.records import EpisodeGroup, Reward, TokenSpan
 from flightschool.stations.report_rows import read_steps
 from flightschool.training.algorithms import TeacherSums, TermWeights, grpo
 from flightschool.training.journal import Tally
-from flightschool.training.messages import StepStats
 from flightschool.training.progress import Meter, MetricsFile, StepProgress, read_metrics, trained_ages
 
 MakeGroup = Callable[..., EpisodeGroup]
 MakeReward = Callable[..., Reward]
 MakeSpans = Callable[..., tuple[TokenSpan, ...]]
-
-STATS = StepStats(
-    loss=0.0,
-    grad_norm=0.0,
-    num_trained_tokens=0,
-    num_forward_tokens=0,
-    entropy=0.0,
-    ess=1.0,
-    k1=0.0,
-    k3=0.0,
-    clip_share=0.0,
-    tis_share=0.0,
-    max_abs_mismatch=0.0,
-    seconds=0.0,
-)
+STATS = NO_STATS
 
 
 @pytest.fixture
@@ -149,7 +135,11 @@ def test_figures_over_the_run_go_on_where_an_earlier_start_ended(make_group: Mak
 def test_ages_of_earlier_starts_are_those_of_durable_steps() -> None:
     rows = [
         msgspec.structs.replace(
-            meter().step(0, 1, STATS, 1.0), incarnation=start, step=step, skipped=skipped, staleness_histogram={age: 10}
+            meter().step(0, 1, STATS, 1.0),
+            incarnation=start,
+            step=step,
+            skipped=skipped,
+            staleness_histogram={age: 10},
         )
         for start, step, skipped, age in ((0, 1, False, 0), (0, 2, False, 1), (0, 2, True, 7), (1, 2, False, 0))
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
+from tests.trained import trainer_spec
 from torch import Tensor
 
 from flightschool.engines import CausalAttention, Transformer, TransformerConfig, load_model
@@ -18,10 +19,9 @@ from flightschool.training.folders import RunFolder
 from flightschool.training.head import PackTensors, head_losses
 from flightschool.training.kept import kept_members, read_kept
 from flightschool.training.loss import Members, policy_loss
-from flightschool.training.messages import Manifest, TrainerSpec, TrainGroup, TrainMember
+from flightschool.training.messages import Manifest, TrainGroup, TrainMember
 from flightschool.training.packing import pack_group
 from flightschool.training.publisher import WeightsReader
-from flightschool.training.settings import TrainingSettings
 from flightschool.training.shared_prefix import SharedPrefixAttention
 from flightschool.training.trainer import TorchTrainer
 
@@ -136,19 +136,7 @@ def test_shared_prefix_gives_the_losses_and_gradients_of_whole_sequences(
 def trainer(
     folder: Path, run_dir: Path, checkpoint: Path | None = None, step: int = 0, **settings: object
 ) -> TorchTrainer:
-    full = TrainingSettings.model_validate({"learning_rate": 1e-3, "max_new_tokens": 8, **settings})
-    return TorchTrainer(
-        TrainerSpec(
-            run="r",
-            incarnation=1,
-            step=step,
-            model=str(folder),
-            checkpoint=str(checkpoint or ""),
-            run_dir=str(run_dir),
-            weights=str(run_dir / "weights"),
-            settings=full.model_dump_json(),
-        )
-    )
+    return TorchTrainer(trainer_spec(folder, run_dir, checkpoint, step, **settings))
 
 
 def test_a_step_makes_good_tokens_likelier_and_publishes_verified_weights(tiny_folder: Path, tmp_path: Path) -> None:
