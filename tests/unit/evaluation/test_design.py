@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.suites import whole_suite
 
 from flightschool.errors import GateError, InputError
 from flightschool.evaluation import (
@@ -16,7 +17,7 @@ from flightschool.evaluation import (
     require_design,
     save_design,
 )
-from flightschool.records import Reference, StratumShare, Suite
+from flightschool.records import Reference
 from flightschool.store import SqlStore
 from flightschool.testing.miniature import MiniatureEnvironment
 from flightschool.verification import OutcomeReward
@@ -38,26 +39,6 @@ class Changed(MiniatureEnvironment):
     def tools(self) -> Any:
         found = super().tools()
         return found[::-1] if self.change == "tools" else found
-
-
-def suite_of(environment: MiniatureEnvironment) -> Suite:
-    tasks = environment.tasks()
-    return Suite(
-        name="whole",
-        environment=environment.name,
-        environment_digest=environment.digest,
-        task_digests={task.id: task.digest for task in tasks},
-        strata=tuple(
-            StratumShare(
-                name=name,
-                weight=share,
-                num_tasks=sum(task.stratum == name for task in tasks),
-                families=tuple({task.family: None for task in tasks if task.stratum == name}),
-                trained=False,
-            )
-            for name, share in environment.strata.items()
-        ),
-    )
 
 
 def referenced(workshop: Any) -> Any:
@@ -99,7 +80,7 @@ def test_traffic_without_tasks_is_what_the_suite_cannot_speak_for(workshop: Any)
 @pytest.mark.parametrize(("change", "named"), [("truth", "truth of"), ("rules", "house rules"), ("tools", "tools")])
 def test_a_refusal_names_what_differs(change: str, named: str) -> None:
     environment = MiniatureEnvironment()
-    suite = suite_of(environment)
+    suite = whole_suite(environment)
     design = design_suite(suite, environment, composition=OutcomeReward())
     require_design(design, suite, environment, composition=OutcomeReward())
     with pytest.raises(GateError, match=f"changed since the freeze: {named}"):
@@ -112,7 +93,7 @@ class OtherComposition(OutcomeReward):
 
 def test_grading_and_faults_are_frozen_where_they_were_known() -> None:
     environment = MiniatureEnvironment()
-    suite = suite_of(environment)
+    suite = whole_suite(environment)
     design = design_suite(suite, environment, composition=OutcomeReward(), faults={"noisy": "sha256:a"})
     with pytest.raises(GateError, match="composition"):
         require_design(design, suite, environment, composition=OtherComposition())
@@ -129,7 +110,7 @@ def test_grading_and_faults_are_frozen_where_they_were_known() -> None:
 
 def test_a_design_is_kept_once_and_the_log_holds_its_digest() -> None:
     environment = MiniatureEnvironment()
-    design = design_suite(suite_of(environment), environment)
+    design = design_suite(whole_suite(environment), environment)
     with SqlStore("sqlite://") as store:
         assert load_design(store, "whole") is None
         save_design(store, design)

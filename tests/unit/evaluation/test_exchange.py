@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.suites import whole_suite
 
 from flightschool.errors import GateError, InputError, TraceError
 from flightschool.evaluation import EvaluationRun, RunRules, compare, evaluate, held_against, summarise
@@ -24,7 +25,7 @@ from flightschool.evaluation.exchange import (
     write_parquet,
 )
 from flightschool.lineage import canary
-from flightschool.records import Attempt, StratumShare, Suite
+from flightschool.records import Attempt, Suite
 from flightschool.rollouts import OraclePolicy
 from flightschool.testing.miniature import MiniatureEnvironment
 from flightschool.traces import import_traces
@@ -34,23 +35,7 @@ ENVIRONMENT = MiniatureEnvironment()
 
 
 def suite() -> Suite:
-    tasks = ENVIRONMENT.tasks()
-    return Suite(
-        name="ride",
-        environment=ENVIRONMENT.name,
-        environment_digest=ENVIRONMENT.digest,
-        task_digests={task.id: task.digest for task in tasks},
-        strata=tuple(
-            StratumShare(
-                name=name,
-                weight=share,
-                num_tasks=sum(task.stratum == name for task in tasks),
-                families=tuple({task.family: None for task in tasks if task.stratum == name}),
-                trained=False,
-            )
-            for name, share in ENVIRONMENT.strata.items()
-        ),
-    )
+    return whole_suite(ENVIRONMENT, "ride")
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.suites import whole_suite
 
 from flightschool.errors import GateError
 from flightschool.evaluation import compare, design_suite, judged, judges_of, require_design
 from flightschool.governance import ReviewCandidate, add_label, draw_sheet, save_sheet
-from flightschool.records import CheckKind, CheckSpec, JudgeCheck, Reference, StratumShare, Suite
+from flightschool.records import CheckKind, CheckSpec, JudgeCheck, Reference, Suite
 from flightschool.store import SqlStore
 from flightschool.testing.miniature import MiniatureEnvironment
 from flightschool.verification import verifier
@@ -19,24 +20,7 @@ JUDGE = JudgeCheck(criterion="The answer is kind.", endpoint="openai:http://127.
 
 
 def whole(environment: MiniatureEnvironment, name: str = "ride") -> Suite:
-    """All tasks of the miniature."""
-    tasks = environment.tasks()
-    return Suite(
-        name=name,
-        environment=environment.name,
-        environment_digest=environment.digest,
-        task_digests={task.id: task.digest for task in tasks},
-        strata=tuple(
-            StratumShare(
-                name=stratum,
-                weight=share,
-                num_tasks=sum(task.stratum == stratum for task in tasks),
-                families=tuple({task.family: None for task in tasks if task.stratum == stratum}),
-                trained=False,
-            )
-            for stratum, share in environment.strata.items()
-        ),
-    )
+    return whole_suite(environment, name)
 
 
 class Judging(MiniatureEnvironment):

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.suites import whole_suite
 
 from flightschool.errors import GateError
 from flightschool.evaluation import EvaluationRun, compare, evaluate, regrade_run
@@ -18,7 +19,6 @@ from flightschool.records import (
     CheckSpec,
     Outcome,
     Reference,
-    StratumShare,
     Suite,
     Task,
     ToolCall,
@@ -32,23 +32,7 @@ WEATHER = profile("noisy")
 
 
 def suite_of(environment: MiniatureEnvironment, name: str = "ride") -> Suite:
-    tasks = environment.tasks()
-    return Suite(
-        name=name,
-        environment=environment.name,
-        environment_digest=environment.digest,
-        task_digests={task.id: task.digest for task in tasks},
-        strata=tuple(
-            StratumShare(
-                name=stratum,
-                weight=share,
-                num_tasks=sum(task.stratum == stratum for task in tasks),
-                families=tuple({task.family: None for task in tasks if task.stratum == stratum}),
-                trained=False,
-            )
-            for stratum, share in environment.strata.items()
-        ),
-    )
+    return whole_suite(environment, name)
 
 
 class Corrected(MiniatureEnvironment):

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.suites import whole_suite
 
 from flightschool.errors import GateError, InputError
 from flightschool.evaluation import (
@@ -29,8 +30,6 @@ from flightschool.records import (
     Message,
     Outcome,
     SpanKind,
-    StratumShare,
-    Suite,
     Task,
     TokenSpan,
     TokenUse,
@@ -41,26 +40,6 @@ from flightschool.records import (
 from flightschool.rollouts import NoopPolicy, OraclePolicy, Policy, PolicyEndpoint
 from flightschool.testing.miniature import MiniatureEnvironment
 from flightschool.verification import OutcomeReward
-
-
-def whole_suite(environment: MiniatureEnvironment) -> Suite:
-    tasks = environment.tasks()
-    return Suite(
-        name="whole",
-        environment=environment.name,
-        environment_digest=environment.digest,
-        task_digests={task.id: task.digest for task in tasks},
-        strata=tuple(
-            StratumShare(
-                name=name,
-                weight=share,
-                num_tasks=sum(task.stratum == name for task in tasks),
-                families=tuple({task.family: None for task in tasks if task.stratum == name}),
-                trained=False,
-            )
-            for name, share in environment.strata.items()
-        ),
-    )
 
 
 def measure(environment: MiniatureEnvironment, policy: Policy, **options: Any) -> EvaluationRun:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.suites import whole_suite
 
 from flightschool.errors import GateError, InputError
 from flightschool.evaluation import (
@@ -23,7 +24,7 @@ from flightschool.evaluation import (
     save_design,
     save_suite,
 )
-from flightschool.records import Reference, StratumShare, Suite
+from flightschool.records import Reference, Suite
 from flightschool.store import SqlStore
 from flightschool.testing.miniature import MiniatureEnvironment
 
@@ -88,22 +89,7 @@ def whole(environment: MiniatureEnvironment, name: str = "ride", num: int | None
     if num is not None:
         strata = {task.stratum for task in tasks}
         tasks = [task for stratum in sorted(strata) for task in [t for t in tasks if t.stratum == stratum][:num]]
-    return Suite(
-        name=name,
-        environment=environment.name,
-        environment_digest=environment.digest,
-        task_digests={task.id: task.digest for task in tasks},
-        strata=tuple(
-            StratumShare(
-                name=stratum,
-                weight=share,
-                num_tasks=sum(task.stratum == stratum for task in tasks),
-                families=tuple({task.family: None for task in tasks if task.stratum == stratum}),
-                trained=False,
-            )
-            for stratum, share in environment.strata.items()
-        ),
-    )
+    return whole_suite(environment, name, tasks)
 
 
 def frozen_versions(store: SqlStore) -> tuple[SuiteDesign, SuiteDesign]:

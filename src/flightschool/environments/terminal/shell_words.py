@@ -115,14 +115,8 @@ class _Reader:
             elif char == '"':
                 quoted = True
                 out += self._double()
-            elif char == "\\":
-                out += self.script[self.at + 1 : self.at + 2]
-                self.at += 2
-            elif char in "$`":
-                out += self._dollar()
             else:
-                out += char
-                self.at += 1
+                out += self._bare(char)
         if quoted or not out:
             return [out]
         return out.split() or [out]
@@ -131,17 +125,17 @@ class _Reader:
         out = ""
         self.at += 1
         while self.at < len(self.script) and self.script[self.at] != '"':
-            char = self.script[self.at]
-            if char == "\\":
-                out += self.script[self.at + 1 : self.at + 2]
-                self.at += 2
-            elif char in "$`":
-                out += self._dollar()
-            else:
-                out += char
-                self.at += 1
+            out += self._bare(self.script[self.at])
         self.at += 1
         return out
+
+    def _bare(self, char: str) -> str:
+        """What the character here stands for, where no quote begins: itself, the next one, or a value."""
+        if char in "$`":
+            return self._dollar()
+        taken = 2 if char == "\\" else 1
+        self.at += taken
+        return self.script[self.at - 1 : self.at]
 
     def _dollar(self) -> str:
         if self.script[self.at] == "`":
