@@ -31,6 +31,7 @@ __all__ = ["ReadPass", "audit_folders", "read_only_audit", "unreadable_audit"]
 SIDE_BY_SIDE: Final = 4
 """Folders that are examined at the same time, so that a slow one does not hold up the next; the sandboxes of all of
 them share one bound."""
+_NO_NATIVE: Final = "see flightschool doctor for what to enable, or read only with --static"
 ReadPass: TypeAlias = Callable[[TerminalTask], StaticPass]
 """The static pass."""
 
@@ -75,10 +76,7 @@ def audit_folders(
     """
 
     async def run() -> None:
-        provider = None
-        if not static_only:
-            mend = "see flightschool doctor for what to enable, or read only with --static"
-            provider = await require_native("auditing by running needs", mend=mend)
+        provider = None if static_only else await require_native("auditing by running needs", mend=_NO_NATIVE)
         networked = NativeProvider(without=["network"]) if build_network and provider is not None else None
         try:
             store = None
