@@ -11,7 +11,12 @@ import ctypes
 import gc
 import sys
 
-__all__ = ["give_back_memory", "trim"]
+__all__ = ["give_back_memory", "keep_freed_memory", "trim"]
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Numbers of glibc's ``mallopt``."""
+_MOST_KEPT, _LARGEST_KEPT = 2**31 - 1, 2**30
+"""Bytes at the end of the heap that are kept, and of a block that comes from the heap at all."""
 
 
 def give_back_memory() -> None:
@@ -25,7 +30,22 @@ def give_back_memory() -> None:
 
 def trim() -> None:
     """Return the holes between blocks in use: what grew, or was computed and dropped, leaves them behind."""
+    _of_glibc("malloc_trim", 0)
+
+
+def keep_freed_memory() -> None:
+    """Keep what is freed for the next pass, until somebody trims: for a process that computes pass after pass.
+
+    By itself the C library returns the end of its heap at each pass's end and fetches large blocks anew, page by page:
+    two hundred thousand faults a pass of a thousand tokens, a twentieth of its time.
+    """
+    _of_glibc("mallopt", _TRIM_THRESHOLD, _MOST_KEPT)
+    _of_glibc("mallopt", _MMAP_THRESHOLD, _LARGEST_KEPT)
+
+
+def _of_glibc(name: str, *arguments: int) -> None:
+    """Call what only glibc has; elsewhere nothing happens."""
     if sys.platform == "linux":
-        malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
-        if malloc_trim is not None:
-            malloc_trim(0)
+        function = getattr(ctypes.CDLL(None), name, None)
+        if function is not None:
+            function(*arguments)

@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from flightschool.engines.grammar import GrammarBook
-from flightschool.engines.memory import trim
+from flightschool.engines.memory import keep_freed_memory, trim
 from flightschool.errors import FlightschoolError, StoreError
 from flightschool.records import WeightsVersion
 from flightschool.training.algorithms import algorithm_of
@@ -68,6 +68,7 @@ class TrainerBase(ABC):
         self.settings = TrainingSettings.model_validate_json(spec.settings)
         torch.set_num_threads(self.settings.num_threads)
         torch.manual_seed(self.settings.seed)
+        keep_freed_memory()
         self._spec = spec
         self._run_dir = Path(spec.run_dir)
         self._device = torch.device(self.settings.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 import textwrap
@@ -27,6 +28,42 @@ PROGRAM = textwrap.dedent(
     print(before, resident_mb(), "torch" in sys.modules)
     """
 )
+
+
+KEPT = textwrap.dedent(
+    """
+    import resource
+    import numpy as np
+    from flightschool.engines.memory import keep_freed_memory, trim
+
+    def faults_of_a_pass():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for size in (40_000_000, 3_000_000):  # 40 MB a block, and 3 MB
+            blocks = [np.ones(size // 8) for _ in range(5)]
+            del blocks
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    faults_of_a_pass()
+    usual = faults_of_a_pass()
+    keep_freed_memory()
+    faults_of_a_pass()
+    kept = faults_of_a_pass()
+    trim()
+    print(usual, kept, faults_of_a_pass())
+    """
+)
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.libc_ver()[0] != "glibc",
+    reason=needs.reason("glibc", "other allocators are asked for nothing"),
+)
+def test_what_is_freed_is_kept_until_it_is_trimmed() -> None:
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, check=True)
+    usual, kept, after_trim = (int(number) for number in done.stdout.split())
+    assert usual > 2_000
+    assert kept < usual / 50
+    assert after_trim > 1_000
 
 
 @pytest.mark.skipif(
