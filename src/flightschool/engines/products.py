@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flightschool.engines.kernels import add_product, can_multiply
+from flightschool.engines.kernels import add_product, can_multiply, multiplied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +47,6 @@ _FAMILY = frozenset({"x86_64", "AMD64", "amd64"})
 _PACKED_ROWS = 32
 """Rows that a packed weight is laid out for; any number may be multiplied with it."""
 _WIDE = torch.backends.cpu.get_cpu_capability() == "AVX512"
-_DEEP = 8192
-"""Outputs (those of a head) from which the gradient of the input is the native kernel's."""
 _GRADIENT_ROWS = 2048
 """Rows of a weight whose gradient oneDNN makes at once: they stay in the cache until they are added."""
 
@@ -201,8 +199,8 @@ def add_gradient(weight: Tensor, grad_NO: Tensor, x_NI: Tensor) -> None:
 
 def input_gradient(grad_NO: Tensor, weight: Tensor) -> Tensor:
     """``g W``."""
-    if grad_NO.shape[1] >= _DEEP and can_multiply(weight):
-        return add_product(grad_NO.new_zeros(grad_NO.shape[0], weight.shape[1]), grad_NO, weight)
+    if can_multiply(weight):
+        return multiplied(grad_NO, weight)
     return _product(grad_NO, weight.T)
 
 

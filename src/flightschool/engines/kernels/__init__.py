@@ -7,7 +7,7 @@ padded or copied, and each piece is told by where it begins and how much of it a
 
 from flightschool.engines.kernels.attention import Run, Span, Work, attend, attend_cached, has_kernels
 from flightschool.engines.kernels.library import SWITCH, find_kernels
-from flightschool.engines.kernels.products import add_product, can_multiply
+from flightschool.engines.kernels.products import add_product, can_multiply, multiplied
 
 __all__ = [
     "SWITCH",
@@ -20,4 +20,5 @@ __all__ = [
     "can_multiply",
     "find_kernels",
     "has_kernels",
+    "multiplied",
 ]

@@ -1,4 +1,4 @@
-/* c (+)= a b of float32 matrices, none of which has to be transposed first: what a trainer's backward pass needs.
+/* c (+)= a b of float32 matrices, of which a may be transposed: what a trainer's backward pass needs.
 
    A block of b's rows is laid out in panels as wide as the vectors of a tile; a is read one number at a time, and a
    block of it stays in the second-level cache for as long as it is multiplied (the order of loops is that of Goto and
@@ -22,17 +22,20 @@ typedef struct {
     float *scratch; /* for each thread what size_of_scratch says */
 } Product;
 
-/* Columns beyond the last are laid out as zeros. */
+/* Numbers num of each of b's rows to one panel; what is left of it becomes zeros. */
+static void lay_out_panel(const float *from, int64_t stride, int64_t depth, int64_t num, float *panel) {
+    for (int64_t k = 0; k < depth && num == COLUMNS; k++) /* of a size that the compiler knows */
+        memcpy(panel + k * COLUMNS, from + k * stride, sizeof(float) * COLUMNS);
+    for (int64_t k = 0; k < depth && num < COLUMNS; k++) {
+        memcpy(panel + k * COLUMNS, from + k * stride, sizeof(float) * num);
+        memset(panel + k * COLUMNS + num, 0, sizeof(float) * (COLUMNS - num));
+    }
+}
+
 static void lay_out(const Product *p, int64_t first, int64_t depth, int64_t left, int64_t right, float *panels) {
     for (int64_t column = left; column < right; column += COLUMNS, panels += depth * COLUMNS) {
         int64_t num = right - column < COLUMNS ? right - column : COLUMNS;
-        const float *from = p->b + first * p->b_depth + column;
-        for (int64_t k = 0; k < depth && num == COLUMNS; k++) /* of a size that the compiler knows */
-            memcpy(panels + k * COLUMNS, from + k * p->b_depth, sizeof(float) * COLUMNS);
-        for (int64_t k = 0; k < depth && num < COLUMNS; k++) {
-            memcpy(panels + k * COLUMNS, from + k * p->b_depth, sizeof(float) * num);
-            memset(panels + k * COLUMNS + num, 0, sizeof(float) * (COLUMNS - num));
-        }
+        lay_out_panel(p->b + first * p->b_depth + column, p->b_depth, depth, num, panels);
     }
 }
 

@@ -10,7 +10,7 @@ from tests.needs import reason
 from torch import Tensor
 
 from flightschool.compiling import compilers
-from flightschool.engines.kernels import add_product, can_multiply
+from flightschool.engines.kernels import add_product, can_multiply, multiplied
 
 pytestmark = pytest.mark.skipif(not compilers(), reason=reason("a C compiler", "install cc, gcc or clang"))
 
@@ -20,15 +20,17 @@ def drawn(*shape: int, seed: int) -> Tensor:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("transposed", [False, True])
-def test_sizes_of_all_kinds(threads: int, transposed: bool) -> None:
+@pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
+def test_sizes_of_all_kinds(threads: int, transposed: str) -> None:
     chance, before = random.Random(threads), torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         for seed in range(25):
             rows, columns, depth = (chance.choice([1, 2, 7, 8, 9, 47, 48, 49, 96, 97, 200, 700]) for _ in range(3))
-            a = drawn(depth, rows, seed=seed).T if transposed else drawn(rows, depth, seed=seed)
-            b, c = drawn(depth, columns, seed=seed + 1), drawn(rows, columns, seed=seed + 2)
+            a = drawn(depth, rows, seed=seed).T if "a" in transposed else drawn(rows, depth, seed=seed)
+            b = drawn(columns, depth, seed=seed).T if "b" in transposed else drawn(depth, columns, seed=seed + 1)
+            c = drawn(rows, columns, seed=seed + 2)
+            torch.testing.assert_close(multiplied(a, b).double(), a.double() @ b.double(), atol=3e-4, rtol=1e-4)
             expected = c.double() + a.double() @ b.double()
             assert add_product(c, a, b) is c
             torch.testing.assert_close(c.double(), expected, atol=3e-4, rtol=1e-4)
@@ -43,6 +45,13 @@ def test_by_hand() -> None:
     assert c.tolist() == [[119.0, 222.0]]
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_lines_that_are_whole_pages_apart(transposed: bool) -> None:
+    wide = drawn(300, 2048, seed=0)
+    a, b = (wide[:, :200].T if transposed else wide[:200, :300]), drawn(300, 50, seed=1)
+    torch.testing.assert_close(multiplied(a, b).double(), a.double() @ b.double(), atol=3e-4, rtol=1e-4)
+
+
 def test_parts_of_larger_tensors() -> None:
     whole, a, b = torch.zeros(20, 30), drawn(40, 50, seed=0), drawn(60, 70, seed=1)
     add_product(whole[3:10, 5:25], a[::2, 10:43][:7], b[:33, 20:60:2])
@@ -55,6 +64,7 @@ def test_nothing_times_something_adds_nothing() -> None:
     c = torch.ones(3, 4)
     add_product(c, torch.empty(3, 0), torch.empty(0, 4))
     add_product(torch.empty(0, 4), torch.empty(0, 5), torch.ones(5, 4))
+    assert torch.equal(multiplied(torch.empty(3, 0), torch.empty(0, 4)), torch.zeros(3, 4))
     assert torch.equal(c, torch.ones(3, 4))
 
 
