@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightschool.training.prefix_tree import Branch, Key, num_tree_tokens, prefix_tree
+from flightschool.training.prefix_tree import Branch, Key, num_pairs, num_tree_pairs, num_tree_tokens, prefix_tree
 
 
 def key(text: str, group: int = 0, *, apart: bool = False) -> Key:
@@ -22,6 +22,7 @@ def test_groups_share_their_beginning_and_members_the_rest() -> None:
     keys = [key("stuab", 0), key("stuab", 0), key("stuc", 1)]
     assert told(prefix_tree(keys, 3), keys) == ["stu", ["ab", 0, 1], 2]
     assert num_tree_tokens(keys, 3) == 6
+    assert num_tree_pairs(keys, 3) == (1 + 2 + 3) + (4 + 5) + 4  # s t u, a b below it, c below it
 
 
 def test_groups_are_not_joined_for_a_few_tokens() -> None:
@@ -42,6 +43,12 @@ def test_equal_prompts_of_two_groups_stand_once_unless_they_must_stay_apart() ->
     assert told(prefix_tree(apart, 4), apart) == ["", ["abcd", 0, 1], ["abcd", 2, 3]]
     short = [key("abcd", group) for group in (0, 0, 1, 1)]
     assert told(prefix_tree(short, 5), short) == ["", ["abcd", 0, 1], ["abcd", 2, 3]]
+
+
+def test_a_token_sees_itself_and_all_before_it() -> None:
+    assert num_pairs(2, 4) == 7
+    assert num_pairs(0, 5) == 15
+    assert num_pairs(3, 3) == 0
 
 
 def test_one_key_stands_for_itself() -> None:

@@ -55,6 +55,8 @@ class Limits(Record, frozen=True, kw_only=True):
     """Parameters of matrices in layers."""
     num_head: int
     """Parameters of the output head."""
+    num_attending: int
+    """Numbers of a token's queries in all layers: layers · query heads · head size."""
     kv_bytes: int
     """Bytes of keys and values of one token."""
 
@@ -79,9 +81,14 @@ class Limits(Record, frozen=True, kw_only=True):
         moved = (weights + num_cached * self.kv_bytes) / (1e9 * self.bandwidth_gb_s)
         return max(moved, self.body_s[num_rows] + self.head_s[num_rows])
 
-    def train_s(self, num_forward: int, num_trained: int) -> float:
-        """Least time of forward and backward: 6 operations a parameter and token, at the peak."""
-        return 6e-9 * (num_forward * self.num_body + num_trained * self.num_head) / self.peak_gflops
+    def train_s(self, num_forward: int, num_trained: int, num_pairs: int) -> float:
+        """Least time of forward and backward at the peak of matrix products.
+
+        Six operations a parameter and token; of attention twelve a number of the queries and pair of tokens (two
+        products forward and four backward, none made twice).
+        """
+        products = 6e-9 * (num_forward * self.num_body + num_trained * self.num_head)
+        return (products + 12e-9 * num_pairs * self.num_attending) / self.peak_gflops
 
     def optimizer_s(self) -> float:
         """Least time of AdamW: weight, gradient and both moments read, weight and moments written."""
@@ -163,6 +170,7 @@ def measure_limits(model: Transformer, num_threads: int) -> Limits:
         torch_head_s=torch_head_s,
         num_body=sum(weight.numel() for weight in weights),
         num_head=head.numel(),
+        num_attending=config.num_layers * config.num_heads * config.head_dim,
         kv_bytes=2 * config.num_layers * config.num_kv_heads * config.head_dim * _BYTES,
     )
 
@@ -185,13 +193,15 @@ def bound_tokens_per_s(limits: Limits, steps: Sequence[StepFigures]) -> float:
     """Most sampled tokens a second that any synchronous trainer could train of the same episodes, on this machine.
 
     Every distinct token is computed once (what the step's prompts begin with, too): decoding at 32 rows to the very
-    end, one forward and backward pass at the peak of matrix products, one optimizer step. Attention, sampling, tools
-    cost nothing.
+    end, one forward and backward pass at the peak of matrix products, attention included and without the last token of
+    a row, one optimizer step. Attention of generation, sampling and tools cost nothing.
     """
     needed_s = sum(
         step.sampled_tokens * (limits.body_s[BATCH] + limits.head_s[BATCH]) / BATCH
         + limits.prefill_s(step.prefill_tokens)
-        + limits.train_s(step.prefill_tokens + step.sampled_tokens, step.trained_tokens)
+        + limits.train_s(
+            step.prefill_tokens + step.sampled_tokens - step.num_rows, step.trained_tokens, step.seen_pairs
+        )
         + limits.optimizer_s()
         for step in steps
     )

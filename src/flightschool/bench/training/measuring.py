@@ -71,7 +71,7 @@ class Plan(Record, frozen=True, kw_only=True):
 
 
 QUICK = Plan(
-    groups_per_step=1, multi_groups=1, measured_steps=1, repeats=1, with_async=False, overlap_steps=12, num_kills=5
+    groups_per_step=1, multi_groups=2, measured_steps=1, repeats=1, with_async=False, overlap_steps=12, num_kills=5
 )
 _NOT_QUICK = frozenset({"wall"})
 """Left out by ``quick``: the peer alone would take longer than all the rest."""

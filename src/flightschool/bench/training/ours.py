@@ -23,7 +23,7 @@ from flightschool.rollouts import EpisodeRunner, ToolCallingHarness
 from flightschool.training import StepProgress, TrainingSettings, train
 from flightschool.training.folders import RunFolder
 from flightschool.training.journal import Finished, read_journal
-from flightschool.training.prefix_tree import Key, num_tree_tokens
+from flightschool.training.prefix_tree import Key, num_pairs, num_tree_pairs, num_tree_tokens
 from flightschool.verification import OutcomeReward
 
 __all__ = ["Listed", "RandomReward", "settings_of", "train_ours"]
@@ -147,19 +147,35 @@ def _figures(
             train_s=row.stats.seconds,
             forward_tokens=row.stats.num_forward_tokens,
             prefill_tokens=_prefill(group.baseline for group in consumed if group.baseline),
+            seen_pairs=_seen_pairs([group.baseline for group in consumed if group.baseline]),
         )
         before = at
 
 
 def _prefill(groups: Iterable[Sequence[Attempt]]) -> int:
     """Distinct tokens that were told to the policy: what prompts have in common once, observations of each member."""
-    observed, prompts = 0, []
-    for place, members in enumerate(groups):
-        prompts.append(Key(tokens=members[0].spans[0].token_ids_T, group=place))
-        observed += sum(
-            len(span.token_ids_T) for member in members for span in member.spans if span.kind is SpanKind.OBSERVATION
-        )
-    return num_tree_tokens(prompts, least=1) + observed
+    kept = list(groups)
+    observed = sum(
+        len(span.token_ids_T)
+        for members in kept
+        for member in members
+        for span in member.spans
+        if span.kind is SpanKind.OBSERVATION
+    )
+    return num_tree_tokens(_prompts(kept), least=1) + observed
+
+
+def _seen_pairs(groups: Sequence[Sequence[Attempt]]) -> int:
+    """Of a token that training must compute and one before it or itself; prompts as in ``_prefill``."""
+    pairs = num_tree_pairs(_prompts(groups), least=1)
+    for member in (member for members in groups for member in members):
+        prompt = len(member.spans[0].token_ids_T)
+        pairs += num_pairs(prompt, max(prompt, sum(len(span.token_ids_T) for span in member.spans) - 1))
+    return pairs
+
+
+def _prompts(groups: Sequence[Sequence[Attempt]]) -> list[Key]:
+    return [Key(tokens=members[0].spans[0].token_ids_T, group=place) for place, members in enumerate(groups)]
 
 
 def _check_prompts(work: Workload, groups: Iterable[EpisodeGroup]) -> None:

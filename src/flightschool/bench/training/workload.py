@@ -86,6 +86,8 @@ class StepFigures(Record, frozen=True, kw_only=True):
     """Ours: tokens through the model in training, what a pass shares once."""
     prefill_tokens: int = 0
     """Ours: distinct prompt and observation tokens of the step, what its prompts begin with once."""
+    seen_pairs: int = 0
+    """Ours: pairs of one of these or of the sampled tokens (but a row's last) and one that it sees, itself too."""
 
 
 class Side(Record, frozen=True, kw_only=True):

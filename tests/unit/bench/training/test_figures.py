@@ -56,6 +56,7 @@ LIMITS = Limits(
     torch_head_s={32: 0.96},
     num_body=80_000_000,
     num_head=20_000_000,
+    num_attending=10_000,
     kv_bytes=1_000_000,
 )
 
@@ -64,13 +65,14 @@ def test_a_decode_pass_needs_its_products_or_its_bytes() -> None:
     assert LIMITS.decode_s(32, 0) == pytest.approx(1.0)  # 400 MB at .4 GB/s, more than .96 s of products
     assert LIMITS.decode_s(32, 100) == pytest.approx(1.25)
     assert LIMITS.prefill_s(100) == pytest.approx(1.0)
-    assert LIMITS.train_s(100, 50) == pytest.approx(6e-9 * (100 * 8e7 + 50 * 2e7) / 2)
+    assert LIMITS.train_s(100, 50, 0) == pytest.approx(6e-9 * (100 * 8e7 + 50 * 2e7) / 2)
+    assert LIMITS.train_s(0, 0, 1_000) == pytest.approx(12e-9 * 1_000 * 10_000 / 2)
     assert LIMITS.optimizer_s() == pytest.approx(7.0)
 
 
 def test_the_bound_computes_every_distinct_token_once() -> None:
-    steps = [step(1.0, 50, prefill_tokens=50)]
-    needed = 50 * 0.96 / 32 + 0.5 + LIMITS.train_s(100, 50) + 7.0
+    steps = [step(1.0, 50, prefill_tokens=50, num_rows=3, seen_pairs=700)]
+    needed = 50 * 0.96 / 32 + 0.5 + LIMITS.train_s(97, 50, 700) + 7.0  # a row's last token predicts none
     assert bound_tokens_per_s(LIMITS, steps) == pytest.approx(50 / needed)
 
 
@@ -78,8 +80,9 @@ def test_a_bound_by_torch_alone_allows_less() -> None:
     steps = [step(1.0, 50, prefill_tokens=50)]
     own = LIMITS.by_torch()
     assert own.prefill_s(100) == pytest.approx(2.0)
-    needed = 50 * 1.6 / 32 + 1.0 + own.train_s(100, 50) + 7.0
-    assert own.train_s(100, 50) == pytest.approx(LIMITS.train_s(100, 50) * 2.0 / 1.5)
+    num_forward = 100 - steps[0].num_rows
+    needed = 50 * 1.6 / 32 + 1.0 + own.train_s(num_forward, 50, 0) + 7.0
+    assert own.train_s(100, 50, 9) == pytest.approx(LIMITS.train_s(100, 50, 9) * 2.0 / 1.5)
     assert bound_tokens_per_s(own, steps) == pytest.approx(50 / needed)
     assert bound_tokens_per_s(own, steps) < bound_tokens_per_s(LIMITS, steps)
 
