@@ -17,6 +17,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's ``mallopt``."""
 _MOST_KEPT, _LARGEST_KEPT = 2**31 - 1, 2**30
 """Bytes at the end of the heap that are kept, and of a block that comes from the heap at all."""
+_keeping = False
 
 
 def give_back_memory() -> None:
@@ -29,16 +30,25 @@ def give_back_memory() -> None:
 
 
 def trim() -> None:
-    """Return the holes between blocks in use: what grew, or was computed and dropped, leaves them behind."""
-    _of_glibc("malloc_trim", 0)
+    """Return the holes between blocks in use: what grew, or was computed and dropped, leaves them behind.
+
+    Nothing happens in a process that was told to keep them.
+    """
+    if not _keeping:
+        _of_glibc("malloc_trim", 0)
 
 
-def keep_freed_memory() -> None:
-    """Keep what is freed for the next pass, until somebody trims: for a process that computes pass after pass.
+def keep_freed_memory(*, always: bool) -> None:
+    """Keep what is freed for the next pass: for a process that computes pass after pass.
 
     By itself the C library returns the end of its heap at each pass's end and fetches large blocks anew, page by page:
     two hundred thousand faults a pass of a thousand tokens, a twentieth of its time.
+
+    Args:
+        always: also when somebody trims; else until then. The process keeps to what it was told last.
     """
+    global _keeping  # noqa: PLW0603 - the allocator is the process's, and so is what is done with it
+    _keeping = always
     _of_glibc("mallopt", _TRIM_THRESHOLD, _MOST_KEPT)
     _of_glibc("mallopt", _MMAP_THRESHOLD, _LARGEST_KEPT)
 

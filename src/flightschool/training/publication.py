@@ -86,7 +86,7 @@ def make_feed(settings: TrainingSettings, path: Path, like: Mapping[str, Tensor]
     """
     match settings.publication:
         case "shared_memory":
-            return _MemoryFeed(path)
+            return _MemoryFeed(path, spare=settings.spare_memory)
         case "safetensors":
             return _FileFeed(path)
         case "broadcast":
@@ -121,10 +121,15 @@ def _checked(found: str, version: WeightsVersion, where: Path) -> None:
 
 
 class _MemoryFeed:
-    """See ``publisher``; the file is mapped for one reading only."""
+    """See ``publisher``; the file is mapped for one reading only.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Args:
+        path: of the file.
+        spare: whether to give back the memory of what was read.
+    """
+
+    def __init__(self, path: Path, *, spare: bool) -> None:
+        self._path, self._spare = path, spare
         self._reader: WeightsReader | None = None
 
     def read(self, version: WeightsVersion) -> dict[str, Tensor]:
@@ -133,10 +138,10 @@ class _MemoryFeed:
         return self._reader.read(version)
 
     def release(self) -> None:
-        """The slot's memory is given back."""
-        if self._reader is not None:
+        """The slot's memory is given back, unless it is kept for the next version but one."""
+        if self._reader is not None and self._spare:
             self._reader.release()
-            self._reader = None
+        self._reader = None
 
 
 # ------------------------------------------------------------------------------------------------ files

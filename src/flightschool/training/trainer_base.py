@@ -68,7 +68,7 @@ class TrainerBase(ABC):
         self.settings = TrainingSettings.model_validate_json(spec.settings)
         torch.set_num_threads(self.settings.num_threads)
         torch.manual_seed(self.settings.seed)
-        keep_freed_memory()
+        keep_freed_memory(always=not self.settings.spare_memory)
         self._spec = spec
         self._run_dir = Path(spec.run_dir)
         self._device = torch.device(self.settings.device)
@@ -87,6 +87,8 @@ class TrainerBase(ABC):
         self.step_number = spec.step
         if spec.checkpoint:
             self._restore(Path(spec.checkpoint))
+        elif not self.settings.spare_memory and self._device.type == "cpu":
+            self._claim_moments()
         self._writer = make_sink(self.settings, Path(spec.weights), self._parameters) if spec.weights else None
         self._clear()
 
@@ -128,6 +130,19 @@ class TrainerBase(ABC):
     @abstractmethod
     def export(self, directory: Path) -> str:
         """Write the model as a Hugging Face folder; returns its digest."""
+
+    def _claim_moments(self) -> None:
+        """Make gradients and the optimizer's moments before any pass: as it would in the first step, but in one piece.
+
+        Made later they stand where the first pass's activations were, and the next pass has to fetch new pages.
+        """
+        for tensor in self._weights.trained:
+            tensor.grad = torch.zeros_like(tensor)
+            self._optimizer.state[tensor] = {
+                "step": torch.zeros((), dtype=torch.float32),
+                "exp_avg": torch.zeros_like(tensor),
+                "exp_avg_sq": torch.zeros_like(tensor),
+            }
 
     # ------------------------------------------------------------------ what is served
 

@@ -18,8 +18,6 @@ from flightschool.training.folders import RunFolder
 from flightschool.training.journal import Finished, read_journal
 from flightschool.training.teaching import ScoredPath, scored_paths
 
-pytest.importorskip("transformers", reason="needs the extra hf")
-
 pytestmark = pytest.mark.integration
 
 

@@ -45,11 +45,14 @@ KEPT = textwrap.dedent(
 
     faults_of_a_pass()
     usual = faults_of_a_pass()
-    keep_freed_memory()
+    keep_freed_memory(always=False)
     faults_of_a_pass()
     kept = faults_of_a_pass()
     trim()
-    print(usual, kept, faults_of_a_pass())
+    trimmed = faults_of_a_pass()
+    keep_freed_memory(always=True)
+    trim()
+    print(usual, kept, trimmed, faults_of_a_pass())
     """
 )
 
@@ -60,9 +63,10 @@ KEPT = textwrap.dedent(
 )
 def test_what_is_freed_is_kept_until_it_is_trimmed() -> None:
     done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, check=True)
-    usual, kept, after_trim = (int(number) for number in done.stdout.split())
+    usual, kept, after_trim, kept_always = (int(number) for number in done.stdout.split())
     assert usual > 2_000
     assert kept < usual / 50
+    assert kept_always < usual / 50
     assert after_trim > 1_000
 
 

@@ -79,7 +79,6 @@ async def test_a_folder_that_only_transformers_knows_scores_as_well(folder: Path
 
 
 async def test_a_long_sequence_goes_through_a_foreign_head_in_pieces(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("transformers", reason="transformers is not installed")
     from flightschool.engines import load_hf_model
     from flightschool.engines.scoring import local
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.needs import reason
 from torch import Tensor
 
 from flightschool.errors import InfrastructureError
@@ -36,6 +38,20 @@ def test_what_arrives_is_what_was_published(tmp_path: Path, way: Any) -> None:
         assert got.keys() == sent.keys()
         assert all(torch.equal(got[name], sent[name]) for name in sent)
         feed.release()
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_REMOVE"), reason=reason("Linux", "pages of files are kept elsewhere"))
+@pytest.mark.parametrize("spare", [True, False])
+def test_pages_that_were_read_are_given_back_or_kept(tmp_path: Path, spare: bool) -> None:
+    settings, sent = TrainingSettings(spare_memory=spare), {"a": torch.ones(2_000_000)}
+    sink = make_sink(settings, tmp_path / "weights", sent)
+    feed = make_feed(settings, tmp_path / "weights", sent)
+    version = sink.write(sent, VERSION)
+    feed.read(version)
+    before = (tmp_path / "weights").stat().st_blocks
+    feed.release()
+    given_back = 512 * (before - (tmp_path / "weights").stat().st_blocks)
+    assert given_back >= 8_000_000 if spare else given_back == 0
 
 
 @pytest.mark.parametrize("way", ["shared_memory", "safetensors"])

@@ -309,3 +309,20 @@ def test_short_zero_fill_is_found_by_recomputation(tiny_folder: Path, tmp_path: 
     group = TrainGroup(id="g", members=(TrainMember(attempt="a", advantage=1.0, spans=(prompt, filled)),))
     with pytest.raises(TokenContractError, match=r"exactly 0\.0"):
         station.accumulate(group)
+
+
+def test_memory_that_is_kept_changes_no_bit(tiny_folder: Path, tmp_path: Path) -> None:
+    """Moments and gradients are made before the first pass then, and nothing is given back."""
+    found = {}
+    for spare in (True, False):
+        (tmp_path / str(spare)).mkdir()
+        station = trainer(tiny_folder, tmp_path / str(spare), spare_memory=spare, max_staleness=4, mismatch_floor=10.0)
+        for seed in range(2):
+            station.accumulate(random_group(seed))
+            station.step()
+        found[spare] = station._weights.state(), station._optimizer.state_dict()["state"]
+    weights, moments = ([found[spare][place] for spare in (True, False)] for place in (0, 1))
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert moments[0].keys() == moments[1].keys()
+    for place, state in moments[0].items():
+        assert all(torch.equal(state[name], moments[1][place][name]) for name in state)

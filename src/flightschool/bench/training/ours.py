@@ -83,6 +83,7 @@ def settings_of(work: Workload) -> TrainingSettings:
         checkpoint_every=1_000_000,
         time_limit_s=work.limit_s,
         process_weight=0.0,
+        spare_memory=False,
         trackers=(),
         seed=work.seed,
     )
