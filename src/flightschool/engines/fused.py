@@ -1,4 +1,4 @@
-"""Norm and rotation as single steps, with backward passes written down: autograd's would read and write far more.
+"""Norm, rotation and gate as single steps, with backward passes written down: autograd's would read and write far more.
 
 Shape letters: ``N`` flat tokens, ``X`` numbers that are normed together, ``F`` numbers of a head that rotate.
 """
@@ -8,16 +8,28 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["rms_norm", "rotate_halves"]
+from flightschool.engines.kernels import gated, normed, normed_backward, rotated, serves
+
+__all__ = ["gate", "rms_norm", "rotate_halves"]
 
 
 def rms_norm(x: Tensor, weight_X: Tensor, eps: float) -> Tensor:
     """``x / rms(x) · weight`` over the last axis, in the type of ``x`` (Zhang and Sennrich 2019)."""
     if torch.is_grad_enabled() and (x.requires_grad or weight_X.requires_grad):
         return _RmsNorm.apply(x, weight_X, eps)  # type: ignore[no-any-return, no-untyped-call]
-    return (x * _inverse_rms(x, eps)).mul_(weight_X)
+    return normed(x, weight_X, eps) if _is_served(x, weight_X) else (x * _inverse_rms(x, eps)).mul_(weight_X)
+
+
+def gate(gate_NI: Tensor, up_NI: Tensor) -> Tensor:
+    """``silu(gate) · up``; no gradient is recorded where the native kernel makes it."""
+    return gated(gate_NI, up_NI) if serves(gate_NI) else F.silu(gate_NI) * up_NI
+
+
+def _is_served(x: Tensor, weight_X: Tensor) -> bool:
+    return serves(x) and serves(weight_X)
 
 
 def _inverse_rms(x: Tensor, eps: float) -> Tensor:
@@ -30,6 +42,10 @@ class _RmsNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight_X: Tensor, eps: float) -> Tensor:
+        if _is_served(x, weight_X):
+            inverse = x.new_empty(x.numel() // x.shape[-1])
+            ctx.save_for_backward(x, weight_X, inverse)
+            return normed(x, weight_X, eps, inverse)
         inverse = _inverse_rms(x, eps)
         ctx.save_for_backward(x, weight_X, inverse)
         return (x * inverse).mul_(weight_X)
@@ -38,11 +54,13 @@ class _RmsNorm(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         (grad,) = grads
         x, weight_X, inverse = ctx.saved_tensors
-        normed = x * inverse
-        weight_grad_X = torch.linalg.vecdot(grad.reshape(-1, grad.shape[-1]), normed.reshape(-1, grad.shape[-1]), dim=0)
+        if _is_served(x, weight_X):
+            return *normed_backward(grad, x, weight_X, inverse), None
+        unit = x * inverse
+        weight_grad_X = torch.linalg.vecdot(grad.reshape(-1, grad.shape[-1]), unit.reshape(-1, grad.shape[-1]), dim=0)
         scaled = grad * weight_X
-        mean = torch.linalg.vecdot(scaled, normed, dim=-1).unsqueeze(-1).div_(x.shape[-1])
-        return scaled.addcmul_(normed, mean, value=-1.0).mul_(inverse), weight_grad_X, None
+        mean = torch.linalg.vecdot(scaled, unit, dim=-1).unsqueeze(-1).div_(x.shape[-1])
+        return scaled.addcmul_(unit, mean, value=-1.0).mul_(inverse), weight_grad_X, None
 
 
 def rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -55,6 +73,12 @@ def rotate_halves(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """
     if torch.is_grad_enabled() and x.requires_grad:
         return _Rotated.apply(x, cos, sin)  # type: ignore[no-any-return, no-untyped-call]
+    return _rotated(x, cos, sin)
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    if serves(x) and x.ndim == 3:
+        return rotated(x, cos.squeeze(1), sin.squeeze(1))
     return torch.addcmul(x * cos, _swapped(x), sin)
 
 
@@ -69,9 +93,11 @@ class _Rotated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        return torch.addcmul(x * cos, _swapped(x), sin)
+        return _rotated(x, cos, sin)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
+        if serves(grads[0]) and grads[0].ndim == 3:
+            return rotated(grads[0], cos.squeeze(1), sin.squeeze(1), backwards=True), None, None
         return _swapped(grads[0] * sin).addcmul_(grads[0], cos), None, None

@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flightschool.engines.kernels import add_product, can_multiply, multiplied
+from flightschool.engines.kernels import add_product, gated, gated_backward, multiplied, serves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -186,7 +186,7 @@ def add_gradient(weight: Tensor, grad_NO: Tensor, x_NI: Tensor) -> None:
     """``weight.grad += gᵀ x``."""
     if weight.grad is None:
         weight.grad = torch.zeros_like(weight)
-    if can_multiply(weight):
+    if serves(weight):
         add_product(weight.grad, grad_NO.T, x_NI)
         return
     if not _WIDE:
@@ -199,7 +199,7 @@ def add_gradient(weight: Tensor, grad_NO: Tensor, x_NI: Tensor) -> None:
 
 def input_gradient(grad_NO: Tensor, weight: Tensor) -> Tensor:
     """``g W``."""
-    if can_multiply(weight):
+    if serves(weight):
         return multiplied(grad_NO, weight)
     return _product(grad_NO, weight.T)
 
@@ -253,19 +253,26 @@ class _GatedDown(torch.autograd.Function):
     def forward(ctx: Any, gate_NI: Tensor, up_NI: Tensor, weight_DI: Tensor) -> Tensor:
         ctx.save_for_backward(gate_NI, up_NI)
         ctx.weight = weight_DI
-        return _product(F.silu(gate_NI).mul_(up_NI), weight_DI)
+        inner_NI = gated(gate_NI, up_NI) if serves(gate_NI) else F.silu(gate_NI).mul_(up_NI)
+        return _product(inner_NI, weight_DI)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         (grad_ND,) = grads
         (gate_NI, up_NI), weight_DI = ctx.saved_tensors, ctx.weight
-        inner_NI = input_gradient(grad_ND, weight_DI)
-        silu_NI = F.silu(gate_NI)
-        gate_grad_NI = torch.ops.aten.silu_backward(inner_NI * up_NI, gate_NI)
-        up_grad_NI = inner_NI.mul_(silu_NI)
+        gate_grad_NI, up_grad_NI, product_NI = _gate_gradients(input_gradient(grad_ND, weight_DI), gate_NI, up_NI)
         if ctx.needs_input_grad[2]:
-            add_gradient(weight_DI, grad_ND, silu_NI.mul_(up_NI))
+            add_gradient(weight_DI, grad_ND, product_NI)
         return gate_grad_NI, up_grad_NI, None
+
+
+def _gate_gradients(inner_NI: Tensor, gate_NI: Tensor, up_NI: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of ``gate`` and ``up`` from that of ``silu(gate) · up``, which is made again; ``inner`` is used up."""
+    if serves(inner_NI):
+        return gated_backward(inner_NI, gate_NI, up_NI)
+    silu_NI = F.silu(gate_NI)
+    gate_grad_NI = torch.ops.aten.silu_backward(inner_NI * up_NI, gate_NI)
+    return gate_grad_NI, inner_NI.mul_(silu_NI), silu_NI.mul_(up_NI)
 
 
 class _Rows(torch.autograd.Function):

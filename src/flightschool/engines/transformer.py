@@ -29,7 +29,7 @@ from torch.utils.checkpoint import checkpoint
 
 from flightschool.engines.architecture import TransformerConfig
 from flightschool.engines.experts import Experts, Routing
-from flightschool.engines.fused import rms_norm, rotate_halves
+from flightschool.engines.fused import gate, rms_norm, rotate_halves
 from flightschool.engines.kernels import Run, Span, Work, attend, has_kernels
 from flightschool.engines.products import InPlace
 from flightschool.errors import InputError
@@ -255,7 +255,8 @@ class Mlp(nn.Module):
                 return gated_down(gate_NI, up_NI, self.down_proj.weight)
             if isinstance(self.down_proj.adapter, InPlace):
                 return self.down_proj.adapter.gated_down(gate_NI, up_NI, self.down_proj.weight)
-        return self.down_proj(F.silu(gate_NI) * up_NI)  # type: ignore[no-any-return]
+            return self.down_proj(F.silu(gate_NI) * up_NI)  # type: ignore[no-any-return]
+        return self.down_proj(gate(gate_NI, up_NI))  # type: ignore[no-any-return]
 
     def joint_inputs(self) -> tuple[Linear, ...]:
         """Layers that multiply the same input."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from flightschool.engines.kernels.library import Call, find_kernels
+from flightschool.engines.kernels.library import Call, find_kernels, kernel_library
 
 __all__ = ["Run", "Span", "Work", "attend", "attend_cached", "has_kernels"]
 
@@ -152,7 +152,7 @@ def _attended(call: Call, q_NHF: Tensor, num_rows: int, log_NH: Tensor | None) -
     q, out_NHF = _point_at_queries(call, q_NHF), torch.empty(q_NHF.shape)
     call.num_threads = torch.get_num_threads()
     call.out, call.log = out_NHF.data_ptr(), None if log_NH is None else log_NH.data_ptr()
-    _library().attend(ctypes.byref(call))
+    kernel_library().attend(ctypes.byref(call))
     del q
     return out_NHF
 
@@ -163,12 +163,6 @@ def _point_at_queries(call: Call, q_NHF: Tensor) -> Tensor:
     call.num_heads, call.head_size = q.shape[1:]
     call.q, call.q_token = q.data_ptr(), q.stride(0)
     return q
-
-
-def _library() -> ctypes.CDLL:
-    library = find_kernels().library
-    assert library is not None, "ask has_kernels first"
-    return library
 
 
 class _Attended(torch.autograd.Function):
@@ -197,7 +191,7 @@ class _Attended(torch.autograd.Function):
         call.num_keys, call.grad, call.grad_token = k_RKF.shape[0], grad_NHF.data_ptr(), grad_NHF.stride(0)
         call.out, call.log = out_NHF.data_ptr(), log_NH.data_ptr()
         call.dq, call.dk, call.dv = dq_NHF.data_ptr(), dk_PRKF.data_ptr(), dv_PRKF.data_ptr()
-        _library().attend_backward(ctypes.byref(call))
+        kernel_library().attend_backward(ctypes.byref(call))
         del held
         dk_RKF, dv_RKF = ((x[0] if num_parts == 1 else x.sum(0))[..., :size] for x in (dk_PRKF, dv_PRKF))
         return dq_NHF, dk_RKF, dv_RKF, None

@@ -17,10 +17,10 @@ import torch
 
 from flightschool.compiling import compilers, digest_of_sources, find_build, run_compiler
 
-__all__ = ["SWITCH", "Call", "Kernels", "Product", "find_kernels"]
+__all__ = ["SWITCH", "Call", "Kernels", "Product", "find_kernels", "kernel_library", "serves"]
 
 SWITCH: Final = "FLIGHTSCHOOL_KERNELS"
-_SOURCES: Final = tuple(Path(__file__).parent / name for name in ("attention.c", "products.c"))
+_SOURCES: Final = tuple(Path(__file__).parent / name for name in ("attention.c", "products.c", "elementwise.c"))
 _HEADER: Final = Path(__file__).parent / "vectors.h"
 _NAME: Final = "kernels"
 _FLAGS: Final = ("-std=gnu11", "-O3", "-fPIC", "-fopenmp", "-ffp-contract=fast", "-Wall")
@@ -31,6 +31,16 @@ _VECTORS: Final = {
 """What torch found that this processor can do → how to use it."""
 
 _Pointer, _Int = ctypes.c_void_p, ctypes.c_int64
+
+_KINDS: Final = {"i": _Int, "p": _Pointer, "f": ctypes.c_float}
+_ELEMENTWISE: Final = {
+    "rms_norm": "iiipipfpp",
+    "rms_norm_backward": "iiipippppp",
+    "gate": "iiipipip",
+    "gate_backward": "iiipipipppp",
+    "rotate": "iiiipippip",
+}
+"""Functions of ``elementwise.c`` → kinds of their arguments."""
 
 
 class Call(ctypes.Structure):
@@ -103,21 +113,32 @@ class Kernels:
 
 
 def find_kernels() -> Kernels:
-    """The kernels, compiled on the first call. Asked again, nothing is looked up unless user or settings changed."""
-    names = (SWITCH, "FLIGHTSCHOOL_CACHE", "XDG_CACHE_HOME", "HOME", "PATH")
-    user = os.geteuid() if hasattr(os, "geteuid") else -1
-    return _found(user, tuple(os.environ.get(name, "") for name in names))
+    """The kernels, compiled on the first call. Asked again, nothing is looked up unless the switch or cache changed."""
+    return _found(os.environ.get(SWITCH, ""), os.environ.get("FLIGHTSCHOOL_CACHE", ""))
+
+
+def kernel_library() -> ctypes.CDLL:
+    """Their library, where ``serves`` has said that there is one."""
+    library = find_kernels().library
+    assert library is not None, "ask first whether the kernels serve"
+    return library
+
+
+def serves(x: torch.Tensor) -> bool:
+    """Whether the kernels compute with tensors like this one: float32 on a CPU."""
+    return x.dtype == torch.float32 and x.device.type == "cpu" and find_kernels().library is not None
 
 
 @lru_cache(maxsize=8)
-def _found(user: int, settings: tuple[str, ...]) -> Kernels:
-    if settings[0].lower() in ("off", "0", "no"):
+def _found(switch: str, cache: str) -> Kernels:
+    del cache  # looked up again below
+    if switch.lower() in ("off", "0", "no"):
         return Kernels(None, f"switched off by {SWITCH}")
-    if user < 0:
+    if not hasattr(os, "geteuid"):
         return Kernels(None, "not built on this system")
     flags = (*_FLAGS, *_VECTORS.get(torch.backends.cpu.get_cpu_capability(), ()))
     digest = digest_of_sources([*_SOURCES, _HEADER], flags)
-    built, said = find_build(f"{_NAME}-{digest}.so", user, lambda target: _build(target, flags))
+    built, said = find_build(f"{_NAME}-{digest}.so", os.geteuid(), lambda target: _build(target, flags))
     if built is None:
         return Kernels(None, f"the kernels could not be built: {said}")
     try:
@@ -162,6 +183,9 @@ def _load(path: Path, digest: str) -> Kernels:
         act.argtypes, act.restype = [ctypes.POINTER(Call)], None
     library.multiply.argtypes, library.multiply.restype = [ctypes.POINTER(Product)], None
     _number(library, "size_of_scratch").argtypes = [_Int]
+    for name, kinds in _ELEMENTWISE.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = [_KINDS[kind] for kind in kinds], None
     return Kernels(library, f"native kernels {digest[-8:]}, vectors of {width}", width, largest_head)
 
 

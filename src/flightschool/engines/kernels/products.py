@@ -7,14 +7,9 @@ import ctypes
 import torch
 from torch import Tensor
 
-from flightschool.engines.kernels.library import Product, find_kernels
+from flightschool.engines.kernels.library import Product, kernel_library
 
-__all__ = ["add_product", "can_multiply", "multiplied"]
-
-
-def can_multiply(x: Tensor) -> bool:
-    """Whether the native kernel multiplies matrices like this one."""
-    return x.device.type == "cpu" and x.dtype == torch.float32 and find_kernels().library is not None
+__all__ = ["add_product", "multiplied"]
 
 
 def multiplied(a: Tensor, b: Tensor) -> Tensor:
@@ -34,8 +29,7 @@ def add_product(c: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _multiply(c: Tensor, a: Tensor, b: Tensor, *, adds: bool) -> Tensor:
-    library = find_kernels().library
-    assert library is not None, "ask can_multiply first"
+    library = kernel_library()
     if c.stride(1) != 1 or c.shape != (a.shape[0], b.shape[1]) or a.shape[1] != b.shape[0]:
         raise ValueError(f"{tuple(a.shape)} times {tuple(b.shape)} does not go into {tuple(c.shape)}")
     a = a if 1 in a.stride() else a.contiguous()

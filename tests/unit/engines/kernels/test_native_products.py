@@ -10,7 +10,7 @@ from tests.needs import reason
 from torch import Tensor
 
 from flightschool.compiling import compilers
-from flightschool.engines.kernels import add_product, can_multiply, multiplied
+from flightschool.engines.kernels import add_product, multiplied, serves
 
 pytestmark = pytest.mark.skipif(not compilers(), reason=reason("a C compiler", "install cc, gcc or clang"))
 
@@ -87,6 +87,6 @@ def test_sizes_must_agree() -> None:
 
 
 def test_what_is_multiplied() -> None:
-    assert can_multiply(torch.zeros(1))
-    assert not can_multiply(torch.zeros(1, dtype=torch.bfloat16))
-    assert not can_multiply(torch.zeros(1, device="meta"))
+    assert serves(torch.zeros(1))
+    assert not serves(torch.zeros(1, dtype=torch.bfloat16))
+    assert not serves(torch.zeros(1, device="meta"))
