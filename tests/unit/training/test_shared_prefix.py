@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
-from flightschool.engines.kernels import SWITCH
 from flightschool.training.packing import Pack, Segment
 from flightschool.training.shared_prefix import SharedPrefixAttention
 
@@ -56,9 +57,9 @@ def plain(pack: Pack, q_NHF: Tensor, k_NKF: Tensor, v_NKF: Tensor) -> Tensor:
 @pytest.mark.parametrize("kernels", ["off", "on"])
 @pytest.mark.parametrize("pack", [FOREST, TWO_ROOTS])
 def test_outcome_and_gradients_are_those_of_plain_attention(
-    pack: Pack, kernels: str, monkeypatch: pytest.MonkeyPatch
+    pack: Pack, kernels: str, switch_kernels: Callable[[str], None]
 ) -> None:
-    monkeypatch.setenv(SWITCH, kernels)
+    switch_kernels(kernels)
     exact = flat(pack.num_tokens, 6, 8, 0), flat(pack.num_tokens, 2, 8, 1), flat(pack.num_tokens, 2, 8, 2)
     slopes = flat(pack.num_tokens, 6, 8, 3).detach()
     inputs = [x.detach().float().requires_grad_() for x in exact]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.training.test_trainer import random_group, trainer
 
-from flightschool.engines.kernels import SWITCH
 from flightschool.training import stem as stem_module
 from flightschool.training.messages import TrainGroup, TrainMember
 from flightschool.training.packing import Pack, Segment, Target, pack_groups
@@ -124,9 +124,9 @@ def test_what_would_fit_into_one_longer_pack_keeps_its_stem() -> None:
 @pytest.mark.parametrize("kernels", ["off", "on"])
 @pytest.mark.parametrize("more", [{}, {"algorithm": "gspo"}, {"kl_weight": 0.1}, {"trained_layers": 1}])
 def test_gradients_are_those_of_packs_that_compute_it_each(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, object], kernels: str
+    tiny_folder: Path, tmp_path: Path, switch_kernels: Callable[[str], None], more: dict[str, object], kernels: str
 ) -> None:
-    monkeypatch.setenv(SWITCH, kernels)
+    switch_kernels(kernels)
     groups = [opened(random_group(seed)) for seed in range(2)]
     options: dict[str, Any] = {"max_pack_tokens": 256, **more}
 

@@ -11,7 +11,7 @@
 
 #include "vectors.h"
 
-enum { VECS = 3, LANES = VECS * WIDTH, KEYS = 32, MAX_HEAD = 256 };
+enum { VECS = 3, LANES = VECS * WIDTH, KEYS = 64, MAX_HEAD = 256 };
 
 /* Consecutive tokens, and the keys that they see. */
 typedef struct {

@@ -112,27 +112,10 @@ class Kernels:
     largest_head: int = 0
 
 
+@lru_cache(maxsize=1)
 def find_kernels() -> Kernels:
-    """The kernels, compiled on the first call. Asked again, nothing is looked up unless the switch or cache changed."""
-    return _found(os.environ.get(SWITCH, ""), os.environ.get("FLIGHTSCHOOL_CACHE", ""))
-
-
-def kernel_library() -> ctypes.CDLL:
-    """Their library, where ``serves`` has said that there is one."""
-    library = find_kernels().library
-    assert library is not None, "ask first whether the kernels serve"
-    return library
-
-
-def serves(x: torch.Tensor) -> bool:
-    """Whether the kernels compute with tensors like this one: float32 on a CPU."""
-    return x.dtype == torch.float32 and x.device.type == "cpu" and find_kernels().library is not None
-
-
-@lru_cache(maxsize=8)
-def _found(switch: str, cache: str) -> Kernels:
-    del cache  # looked up again below
-    if switch.lower() in ("off", "0", "no"):
+    """The kernels, compiled on the first call and looked up on no other: a pass asks a few hundred times."""
+    if os.environ.get(SWITCH, "").lower() in ("off", "0", "no"):
         return Kernels(None, f"switched off by {SWITCH}")
     if not hasattr(os, "geteuid"):
         return Kernels(None, "not built on this system")
@@ -145,6 +128,18 @@ def _found(switch: str, cache: str) -> Kernels:
         return _load(built, digest)
     except OSError as error:
         return Kernels(None, f"the kernels could not be loaded: {error}")
+
+
+def kernel_library() -> ctypes.CDLL:
+    """Their library, where ``serves`` has said that there is one."""
+    library = find_kernels().library
+    assert library is not None, "ask first whether the kernels serve"
+    return library
+
+
+def serves(x: torch.Tensor) -> bool:
+    """Whether the kernels compute with tensors like this one: float32 on a CPU."""
+    return x.dtype == torch.float32 and x.device.type == "cpu" and find_kernels().library is not None
 
 
 def _build(target: Path, flags: tuple[str, ...]) -> str:

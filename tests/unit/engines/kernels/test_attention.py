@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -177,10 +178,10 @@ def test_spans_that_resume_have_no_gradients() -> None:
         attend(q, q, q, Work([Span(0, 1, (Run(0, 1),)), Span(0, 1, (Run(0, 1),), resumes=True)]))
 
 
-def test_who_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_served(switch_kernels: Callable[[str], None]) -> None:
     assert has_kernels("cpu", torch.float32, 64)
     assert not has_kernels("cpu", torch.float32, find_kernels().largest_head + 1)
     assert not has_kernels("cpu", torch.bfloat16, 64)
     assert not has_kernels("meta", torch.float32, 64)
-    monkeypatch.setenv("FLIGHTSCHOOL_KERNELS", "off")
+    switch_kernels("off")
     assert not has_kernels("cpu", torch.float32, 64)

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.skipif(not compilers(), reason=reason("a C compiler", "
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of its own, whose kernels are forgotten afterwards."""
     monkeypatch.setenv("FLIGHTSCHOOL_CACHE", str(tmp_path))
-    loading._found.cache_clear()
+    find_kernels.cache_clear()
     yield tmp_path / "native"
-    loading._found.cache_clear()
+    find_kernels.cache_clear()
 
 
 def test_they_are_built_once_and_found_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ def test_they_are_built_once_and_found_again(cache: Path, monkeypatch: pytest.Mo
     assert found.library is not None
     assert built.name.startswith("kernels-")
     assert built.name[-11:-3] in found.found
-    loading._found.cache_clear()
+    find_kernels.cache_clear()
     monkeypatch.setattr(loading, "_build", lambda *_: "built again")
     assert find_kernels().library is not None
 
@@ -81,7 +81,7 @@ def test_a_build_that_others_may_write_to_is_not_loaded(cache: Path) -> None:
     built.unlink()  # this process has it loaded: another file in its place
     built.write_bytes(b"not a library")
     built.chmod(0o666)
-    loading._found.cache_clear()
+    find_kernels.cache_clear()
     assert find_kernels().library is not None
     assert built.read_bytes() != b"not a library"
     assert not built.stat().st_mode & 0o022
