@@ -82,25 +82,27 @@ typedef struct {
     int64_t padded; /* the size, up to whole vectors */
 } Block;
 
+/* Where the queries of a block are, found out once: lanes beyond the last are those of the last. */
 typedef struct {
+    ivec tokens[VECS];
+    int64_t rows[LANES], heads[LANES];
+} Lanes;
+
+typedef struct {
+    Lanes lanes;
     vec q[MAX_HEAD * VECS], out[MAX_HEAD * VECS], scores[KEYS * VECS];
     vec most[VECS], sum[VECS];
-    ivec tokens[VECS];
 } Forward;
 
 typedef struct {
+    Lanes lanes;
     vec q[MAX_HEAD * VECS], grad[MAX_HEAD * VECS], dq[MAX_HEAD * VECS];
     vec q_rows[LANES * MAX_HEAD / WIDTH], grad_rows[LANES * MAX_HEAD / WIDTH];
     vec scores[KEYS * VECS], slopes[KEYS * VECS];
     vec log[VECS], inner[VECS];
-    ivec tokens[VECS];
 } Backward;
 
 INLINE int64_t token_of(const Block *b, int64_t lane) { return (b->lane + lane) / b->shared; }
-
-INLINE int64_t row_of(const Block *b, int64_t lane) { return b->unit->row + token_of(b, lane); }
-
-INLINE int64_t head_of(const Block *b, int64_t lane) { return b->kv * b->shared + (b->lane + lane) % b->shared; }
 
 /* Keys of a run that any query of the block sees. */
 INLINE int64_t seen(const Block *b, const Run *run) {
@@ -109,9 +111,14 @@ INLINE int64_t seen(const Block *b, const Run *run) {
     return most < run->num_keys ? most : run->num_keys;
 }
 
-static void name_tokens(const Block *b, ivec *tokens) {
-    for (int64_t lane = 0; lane < b->nv * WIDTH; lane++)
-        ((int32_t *)tokens)[lane] = (int32_t)token_of(b, lane < b->num_lanes ? lane : b->num_lanes - 1);
+static void find_lanes(const Block *b, Lanes *lanes) {
+    int64_t token = token_of(b, 0), shared = (b->lane) % b->shared;
+    for (int64_t lane = 0; lane < b->nv * WIDTH; lane++) {
+        ((int32_t *)lanes->tokens)[lane] = (int32_t)token;
+        lanes->rows[lane] = b->unit->row + token;
+        lanes->heads[lane] = b->kv * b->shared + shared;
+        if (lane + 1 < b->num_lanes && ++shared == b->shared) shared = 0, token++;
+    }
 }
 
 /* Put minus infinity where a query is before its key. */
@@ -124,36 +131,33 @@ static void hide(const Block *b, const Run *run, int64_t start, int64_t num, con
         }
 }
 
-static void turn(const Block *b, const float *from, int64_t stride, float factor, vec *into) {
+/* Rows to lanes; lanes beyond the last are zeros. */
+static void turn(const Block *b, const Lanes *lanes, const float *from, int64_t stride, float factor, vec *into) {
     float *to = (float *)into;
-    for (int64_t lane = 0; lane < b->nv * WIDTH; lane++) {
-        if (lane >= b->num_lanes) {
-            for (int64_t f = 0; f < b->size; f++) to[f * LANES + lane] = 0.0f;
-            continue;
-        }
-        const float *row = from + row_of(b, lane) * stride + head_of(b, lane) * b->size;
+    if (b->num_lanes < b->nv * WIDTH) memset(to, 0, sizeof(float) * LANES * b->size);
+    for (int64_t lane = 0; lane < b->num_lanes; lane++) {
+        const float *row = from + lanes->rows[lane] * stride + lanes->heads[lane] * b->size;
         for (int64_t f = 0; f < b->size; f++) to[f * LANES + lane] = row[f] * factor;
     }
 }
 
-static void turn_back(const Block *b, const vec *from, float factor, float *into) {
-    int64_t stride = b->call->num_heads * b->size;
+static void turn_back(const Block *b, const Lanes *lanes, const vec *from, float factor, float *into) {
     const float *source = (const float *)from;
     for (int64_t lane = 0; lane < b->num_lanes; lane++) {
-        float *row = into + row_of(b, lane) * stride + head_of(b, lane) * b->size;
+        float *row = into + (lanes->rows[lane] * b->call->num_heads + lanes->heads[lane]) * b->size;
         for (int64_t f = 0; f < b->size; f++) row[f] = source[f * LANES + lane] * factor;
     }
 }
 
 static void begin(const Block *b, Forward *s) {
     const Call *call = b->call;
-    name_tokens(b, s->tokens);
-    turn(b, call->q, call->q_token, 1.0f / sqrtf((float)b->size), s->q);
+    find_lanes(b, &s->lanes);
+    turn(b, &s->lanes, call->q, call->q_token, 1.0f / sqrtf((float)b->size), s->q);
     if (b->unit->resumes) {
-        turn(b, call->out, call->num_heads * b->size, 1.0f, s->out);
+        turn(b, &s->lanes, call->out, call->num_heads * b->size, 1.0f, s->out);
         for (int64_t lane = 0; lane < b->nv * WIDTH; lane++) {
             int there = lane < b->num_lanes;
-            ((float *)s->most)[lane] = there ? call->log[row_of(b, lane) * call->num_heads + head_of(b, lane)] : -1e30f;
+            ((float *)s->most)[lane] = there ? call->log[s->lanes.rows[lane] * call->num_heads + s->lanes.heads[lane]] : -1e30f;
             ((float *)s->sum)[lane] = 1.0f;
         }
         return;
@@ -185,10 +189,10 @@ static void end(const Block *b, Forward *s) {
         vec share = 1.0f / s->sum[v];
         for (int64_t f = 0; f < b->size; f++) s->out[f * VECS + v] *= share;
     }
-    turn_back(b, s->out, 1.0f, call->out);
+    turn_back(b, &s->lanes, s->out, 1.0f, call->out);
     if (!call->log) return;
     for (int64_t lane = 0; lane < b->num_lanes; lane++)
-        call->log[row_of(b, lane) * call->num_heads + head_of(b, lane)] =
+        call->log[s->lanes.rows[lane] * call->num_heads + s->lanes.heads[lane]] =
             ((float *)s->most)[lane] + logf(((float *)s->sum)[lane]);
 }
 
@@ -204,7 +208,7 @@ static void forward_block(const Block *b, Forward *s) {
             int64_t part = num - start < KEYS ? num - start : KEYS;
             product(b->nv, part, b->size, keys + start * call->key_token[store], call->key_token[store], 1,
                     (float *)s->q, LANES, (float *)s->scores, LANES);
-            hide(b, run, start, part, s->tokens, s->scores);
+            hide(b, run, start, part, s->lanes.tokens, s->scores);
             weigh(b, s, part);
             product_added(b->nv, b->size, part, values + start * call->value_token[store], 1, call->value_token[store],
                           (float *)s->scores, LANES, (float *)s->out, LANES);
@@ -213,10 +217,10 @@ static void forward_block(const Block *b, Forward *s) {
     end(b, s);
 }
 
-static void lay_rows(const Block *b, const float *from, int64_t stride, float factor, vec *into) {
+static void lay_rows(const Block *b, const Lanes *lanes, const float *from, int64_t stride, float factor, vec *into) {
     float *to = (float *)into;
     for (int64_t lane = 0; lane < b->num_lanes; lane++) {
-        const float *row = from + row_of(b, lane) * stride + head_of(b, lane) * b->size;
+        const float *row = from + lanes->rows[lane] * stride + lanes->heads[lane] * b->size;
         for (int64_t f = 0; f < b->padded; f++) to[lane * b->padded + f] = f < b->size ? row[f] * factor : 0.0f;
     }
 }
@@ -224,15 +228,15 @@ static void lay_rows(const Block *b, const float *from, int64_t stride, float fa
 static void begin_backward(const Block *b, Backward *s) {
     const Call *call = b->call;
     float scale = 1.0f / sqrtf((float)b->size);
-    name_tokens(b, s->tokens);
-    turn(b, call->q, call->q_token, scale, s->q);
-    turn(b, call->grad, call->grad_token, 1.0f, s->grad);
-    lay_rows(b, call->q, call->q_token, scale, s->q_rows);
-    lay_rows(b, call->grad, call->grad_token, 1.0f, s->grad_rows);
+    find_lanes(b, &s->lanes);
+    turn(b, &s->lanes, call->q, call->q_token, scale, s->q);
+    turn(b, &s->lanes, call->grad, call->grad_token, 1.0f, s->grad);
+    lay_rows(b, &s->lanes, call->q, call->q_token, scale, s->q_rows);
+    lay_rows(b, &s->lanes, call->grad, call->grad_token, 1.0f, s->grad_rows);
     memset(s->dq, 0, sizeof(float) * LANES * b->size);
     for (int64_t v = 0; v < VECS; v++) s->log[v] = s->inner[v] = (vec){0};
     for (int64_t lane = 0; lane < b->num_lanes; lane++) {
-        int64_t place = row_of(b, lane) * call->num_heads + head_of(b, lane);
+        int64_t place = s->lanes.rows[lane] * call->num_heads + s->lanes.heads[lane];
         const float *out = call->out + place * b->size, *grad = (float *)s->grad_rows + lane * b->padded;
         vec inner = {0};
         float sum = 0.0f;
@@ -260,7 +264,7 @@ static void backward_block(const Block *b, Backward *s, float *dk, float *dv) {
             float *scores = (float *)s->scores, *slopes = (float *)s->slopes;
             product(b->nv, part, size, keys, key_token, 1, (float *)s->q, LANES, scores, LANES);
             product(b->nv, part, size, values, value_token, 1, (float *)s->grad, LANES, slopes, LANES);
-            hide(b, run, start, part, s->tokens, s->scores);
+            hide(b, run, start, part, s->lanes.tokens, s->scores);
             for (int64_t j = 0; j < part; j++)
                 for (int64_t v = 0; v < b->nv; v++) {
                     vec weight = exponential(s->scores[j * VECS + v] - s->log[v]);
@@ -274,7 +278,7 @@ static void backward_block(const Block *b, Backward *s, float *dk, float *dv) {
                           dv + place * wide, wide);
         }
     }
-    turn_back(b, s->dq, 1.0f / sqrtf((float)size), call->dq);
+    turn_back(b, &s->lanes, s->dq, 1.0f / sqrtf((float)size), call->dq);
 }
 
 /* ------------------------------------------------------------------------------------------------ dealing */
