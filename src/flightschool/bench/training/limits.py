@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "best_s", "bound_tokens_per_s", "measure_limits"]
 
-ROWS = (1, 32, 512)
+ROWS = (1, 8, 16, 32, 512)
 _PEAK_ROWS = 2048
 _PEAK_REPEATS = 8
 BATCH = 32
@@ -89,6 +89,14 @@ class Limits(Record, frozen=True, kw_only=True):
         """
         products = 6e-9 * (num_forward * self.num_body + num_trained * self.num_head)
         return (products + 12e-9 * num_pairs * self.num_attending) / self.peak_gflops
+
+    def decode_token_s(self, num_rows: int) -> float:
+        """Least time of products a decoded token, where so many rows are decoded at once, ``BATCH`` at most.
+
+        By the least measured number of rows that holds them: more rows cost a token less.
+        """
+        rows = min(rows for rows in self.body_s if rows >= min(num_rows, BATCH))
+        return (self.body_s[rows] + self.head_s[rows]) / rows
 
     def optimizer_s(self) -> float:
         """Least time of AdamW: weight, gradient and both moments read, weight and moments written."""
@@ -192,12 +200,13 @@ def _bandwidth() -> float:
 def bound_tokens_per_s(limits: Limits, steps: Sequence[StepFigures]) -> float:
     """Most sampled tokens a second that any synchronous trainer could train of the same episodes, on this machine.
 
-    Every distinct token is computed once (what the step's prompts begin with, too): decoding at 32 rows to the very
-    end, one forward and backward pass at the peak of matrix products, attention included and without the last token of
-    a row, one optimizer step. Attention of generation, sampling and tools cost nothing.
+    Every distinct token is computed once (what the step's prompts begin with, too): decoding with all rows of the step
+    at once, 32 at most, to the very end, one forward and backward pass at the peak of matrix products, attention
+    included and without the last token of a row, one optimizer step. Attention of generation, sampling and tools cost
+    nothing.
     """
     needed_s = sum(
-        step.sampled_tokens * (limits.body_s[BATCH] + limits.head_s[BATCH]) / BATCH
+        step.sampled_tokens * limits.decode_token_s(step.num_rows)
         + limits.prefill_s(step.prefill_tokens)
         + limits.train_s(
             step.prefill_tokens + step.sampled_tokens - step.num_rows, step.trained_tokens, step.seen_pairs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from flightschool.bench.training.duel import Duel
@@ -68,6 +69,15 @@ def test_a_decode_pass_needs_its_products_or_its_bytes() -> None:
     assert LIMITS.train_s(100, 50, 0) == pytest.approx(6e-9 * (100 * 8e7 + 50 * 2e7) / 2)
     assert LIMITS.train_s(0, 0, 1_000) == pytest.approx(12e-9 * 1_000 * 10_000 / 2)
     assert LIMITS.optimizer_s() == pytest.approx(7.0)
+
+
+def test_a_token_costs_less_the_more_rows_are_decoded() -> None:
+    limits = msgspec.structs.replace(
+        LIMITS, body_s={1: 0.2, 8: 0.24, 32: 0.32, 512: 5.12}, head_s={1: 0.4, 8: 0.4, 32: 0.64}
+    )
+    assert limits.decode_token_s(8) == pytest.approx(0.64 / 8)
+    assert limits.decode_token_s(9) == pytest.approx(0.96 / 32)  # none measured between: a bound may be too generous
+    assert limits.decode_token_s(40) == pytest.approx(0.96 / 32)
 
 
 def test_the_bound_computes_every_distinct_token_once() -> None:
