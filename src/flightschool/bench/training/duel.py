@@ -82,13 +82,23 @@ class Race(Record, frozen=True, kw_only=True):
     others: float
 
 
-def duel(work: Workload, scratch: Path, python: Path | None, *, repeats: int, with_async: bool, tell: Tell) -> Duel:
+def duel(
+    work: Workload,
+    scratch: Path,
+    python: Path | None,
+    *,
+    peer_steps: int,
+    repeats: int,
+    with_async: bool,
+    tell: Tell,
+) -> Duel:
     """Fly.
 
     Args:
         work: for both; its mode is ours.
         scratch: folder for runs.
         python: the peer's; None: ours alone.
+        peer_steps: steps of the peer, warm-up included: the first of ours.
         repeats: of all flights.
         with_async: whether ours flies asynchronously as well.
         tell: is called with a line before each flight.
@@ -97,12 +107,14 @@ def duel(work: Workload, scratch: Path, python: Path | None, *, repeats: int, wi
     others = [0.0]
     what = f"{work.kind}: {work.num_steps} steps of {work.groups_per_step} x {work.group_size}"
     overlapping = msgspec.structs.replace(work, mode="async")
+    prompts = work.prompts[: peer_steps * work.groups_per_step]
+    peers = msgspec.structs.replace(work, num_steps=peer_steps, prompts=prompts)
     for repeat in range(repeats):
         flights: dict[str, Callable[[], tuple[Side, float]]] = {"ours": lambda: fly_ours(work, scratch)}
         if with_async:
             flights["async"] = lambda: fly_ours(overlapping, scratch)
         if python is not None:
-            flights["peer"] = lambda: fly_peer(work, scratch, python)
+            flights["peer"] = lambda: fly_peer(peers, scratch, python)
         for name, flight in flights.items():
             tell(f"{what}, {name}, {repeat + 1} of {repeats}")
             side, busy = flight()

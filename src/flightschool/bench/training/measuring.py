@@ -59,6 +59,8 @@ class Plan(Record, frozen=True, kw_only=True):
     multi_groups: int = 4
     """Groups a step over three turns: as many rows as the bound decodes at once."""
     measured_steps: int = 5
+    more_own_steps: int = 0
+    """Measured steps of ours beyond those of the peer, whose steps take ten times as long."""
     repeats: int = 3
     max_new_tokens: int = 48
     num_threads: int = 2
@@ -71,7 +73,14 @@ class Plan(Record, frozen=True, kw_only=True):
 
 
 QUICK = Plan(
-    groups_per_step=1, multi_groups=2, measured_steps=1, repeats=1, with_async=False, overlap_steps=12, num_kills=5
+    groups_per_step=1,
+    multi_groups=2,
+    measured_steps=1,
+    more_own_steps=2,
+    repeats=1,
+    with_async=False,
+    overlap_steps=12,
+    num_kills=5,
 )
 _NOT_QUICK = frozenset({"wall"})
 """Left out by ``quick``: the peer alone would take longer than all the rest."""
@@ -271,13 +280,21 @@ class _Bench:
             self.model,
             group_size=plan.group_size,
             groups_per_step=num_groups,
-            num_steps=1 + plan.measured_steps,
+            num_steps=1 + plan.measured_steps + plan.more_own_steps,
             max_new_tokens=plan.max_new_tokens,
             learning_rate=_TINY_RATE,
             reward="random",
             num_threads=plan.num_threads,
         )
-        found = duel(work, self.scratch, self.python, repeats=plan.repeats, with_async=plan.with_async, tell=self.tell)
+        found = duel(
+            work,
+            self.scratch,
+            self.python,
+            peer_steps=1 + plan.measured_steps,
+            repeats=plan.repeats,
+            with_async=plan.with_async,
+            tell=self.tell,
+        )
         self.others["tokens" if kind == "refund" else "multi"] = found.others
         return found
 
@@ -297,7 +314,7 @@ def bench_training(
     """Measure.
 
     Args:
-        quick: smaller batches, one measured step, one repeat.
+        quick: smaller batches, one measured step (three of ours), one repeat.
         peer: whether TRL is installed and measured.
         steps: measured optimizer steps of a flight beside TRL, instead of the plan's.
         repeats: of those flights, instead of the plan's.
@@ -316,7 +333,10 @@ def bench_training(
     started = time.perf_counter()
     chosen = plan or (QUICK if quick else FULL)
     chosen = msgspec.structs.replace(
-        chosen, measured_steps=steps or chosen.measured_steps, repeats=repeats or chosen.repeats
+        chosen,
+        measured_steps=steps or chosen.measured_steps,
+        more_own_steps=0 if steps else chosen.more_own_steps,
+        repeats=repeats or chosen.repeats,
     )
     asked = {part: "" if part in parts else "left out: --parts" for part in PARTS}
     if quick:
